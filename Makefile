@@ -1,0 +1,71 @@
+# make setup   a virtual environment with PyTorch, a PJRT plugin and this package built from source
+# make demo    trains and runs three small models on tpu and on cpu, and compares them
+# make test    everything that CI checks
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+JOBS ?= 2
+
+VENV := .venv
+PY := $(VENV)/bin/python
+BIN := $(CURDIR)/$(VENV)/bin
+export PATH := $(BIN):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+
+SOURCES := $(shell find csrc -name '*.[ch]' -o -name '*.cpp' -o -name CMakeLists.txt) CMakeLists.txt pyproject.toml
+
+.PHONY: setup demo test test-core test-python wheel docs clean help
+help:
+	@sed -n 's/^# make/make/p' Makefile
+
+setup: $(VENV)/.built
+
+$(VENV)/.created:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or later is needed: make setup PYTHON=..."'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.created requirements-dev.txt requirements-nodeps.txt
+	$(PY) -m pip install -q '$(TORCH)' -r requirements-dev.txt
+	$(PY) -m pip install -q --no-deps -r requirements-nodeps.txt
+	@touch $@
+
+# An editable install: Python files are used where they are, the module is built into the environment.
+$(VENV)/.built: $(VENV)/.installed $(SOURCES)
+	$(PY) -m pip install -q --no-build-isolation --no-deps -e .
+	@touch $@
+
+demo: setup
+	$(PY) examples/demo.py
+
+test: setup
+	@$(MAKE) --no-print-directory test-core
+	@$(MAKE) --no-print-directory test-python
+
+# The core's tests: as it is and on real plugins too, then with address and undefined-behaviour checks, then with race
+# checks (both on the mock plugin alone, since plugins are not built with such checks).
+test-core: $(VENV)/.installed
+	@mkdir -p build; site=$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	plugins=$$(cd $$site && ls -d $$PWD/lammps_jax_pjrt_cpu/*.so $$PWD/fastatomstruct_xla_cpu/*.so | paste -sd:); \
+	for sanitize in '' address,undefined thread; do \
+	  dir=build/core-$${sanitize%%,*}; test -n "$$sanitize" && plugins=; \
+	  echo "== core tests, sanitizers: $${sanitize:-none}"; \
+	  { cmake -S csrc -B $$dir -G Ninja -DTT_BUILD_TESTS=ON -DTT_SANITIZE=$$sanitize -DTT_TEST_PLUGINS=$$plugins \
+	      -DTT_PJRT_HEADER=$$(find $$site -name pjrt_c_api.h | head -n 1) && cmake --build $$dir; } >build/core.log 2>&1 \
+	    || { cat build/core.log; exit 1; }; \
+	  ctest --test-dir $$dir --output-on-failure || exit 1; \
+	done
+
+test-python: setup
+	$(PY) -m pytest tests
+
+wheel: $(VENV)/.installed
+	$(PY) -m pip wheel --no-build-isolation --no-deps -w dist .
+
+docs: setup
+	$(PY) docs/generate.py
+	$(PY) -m pip install -q mkdocs==1.6.1
+	$(PY) -m mkdocs build --strict
+
+clean:
+	rm -rf build dist site docs/generated $(VENV)

@@ -1,0 +1,64 @@
+/* Programs that can fail (an index out of range) return a flag: 0, or 1 + the number of the failed check. What was
+ * queued is looked at when its program is done; the first failure is reported by the next synchronisation. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "eager/internal.h"
+
+enum { CHECKS_DRAIN_AT = 256 };
+
+tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_plan *plan) {
+  int32_t failed = 0;
+  TT_TRY(tt_buffer_await(d->client, flag->buffer));
+  const void *data;
+  tt_status status = tt_buffer_host_pointer(d->client, flag->buffer, &data);
+  if (!status) memcpy(&failed, data, sizeof failed);
+  else if (tt_status_get_code(status) == TT_NOT_IMPLEMENTED) {
+    tt_status_free(status);
+    TT_TRY(tt_buffer_to_host(d->client, flag->buffer, &failed, sizeof failed));
+  } else return status;
+  const tt_program *p = plan->program;
+  if (failed <= 0 || failed > p->check_count) return TT_OK;
+  return tt_status_make(p->checks[failed - 1].code, "%s", p->checks[failed - 1].message);
+}
+
+void tt_checks_add(tt_device *d, tt_value *flag, const tt_plan *plan) {
+  tt_pending_check *c = tt_malloc(sizeof *c);
+  tt_value_retain(flag);
+  pthread_mutex_lock(&d->check_lock);
+  *c = (tt_pending_check){flag, plan, d->checks};
+  d->checks = c;
+  pthread_mutex_unlock(&d->check_lock);
+  if (atomic_fetch_add(&d->check_count, 1) >= CHECKS_DRAIN_AT) tt_checks_drain(d);
+}
+
+void tt_checks_drain(tt_device *d) {
+  pthread_mutex_lock(&d->check_lock);
+  tt_pending_check *list = d->checks, *oldest_first = NULL;
+  d->checks = NULL;
+  atomic_store(&d->check_count, 0);
+  while (list) {
+    tt_pending_check *next = list->next;
+    list->next = oldest_first;
+    oldest_first = list;
+    list = next;
+  }
+  while (oldest_first) {
+    tt_pending_check *c = oldest_first;
+    oldest_first = c->next;
+    tt_status status = tt_check_read(d, c->flag, c->plan);
+    if (status && !d->unseen) d->unseen = status;
+    else tt_status_free(status);
+    tt_value_release(c->flag);
+    free(c);
+  }
+  pthread_mutex_unlock(&d->check_lock);
+}
+
+tt_status tt_device_take_unseen(tt_device *d) {
+  pthread_mutex_lock(&d->check_lock);
+  tt_status status = d->unseen;
+  d->unseen = TT_OK;
+  pthread_mutex_unlock(&d->check_lock);
+  return status;
+}

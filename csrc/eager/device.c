@@ -1,0 +1,107 @@
+/* The device: plugin, client, stream and plans of one process, opened at first use. */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eager/internal.h"
+
+/* About 50 us of work on one core: below, a thread switch costs more than it hides. */
+enum { DEFAULT_INLINE_COST = 200000 };
+
+static char *copy_text(const char *text) { return text && *text ? strcpy(tt_malloc(strlen(text) + 1), text) : NULL; }
+
+tt_status tt_device_open(const tt_device_options *options, tt_device **out_device) {
+  *out_device = NULL;
+  tt_plugin *plugin;
+  tt_client *client;
+  TT_TRY(tt_plugin_load(options->plugin_path, &plugin));
+  TT_TRY(tt_client_create(plugin, &client));
+  tt_device *d = tt_calloc(1, sizeof *d);
+  d->options = *options;
+  d->plugin_path = copy_text(options->plugin_path);
+  d->xla_options = copy_text(options->xla_options);
+  d->dump_dir = copy_text(options->dump_dir);
+  if (d->options.inline_cost <= 0) d->options.inline_cost = DEFAULT_INLINE_COST;
+  d->plugin = plugin;
+  d->client = client;
+  d->is_cpu = tt_client_is_cpu(client);
+  atomic_init(&d->launch_blocking, options->launch_blocking);
+  pthread_mutex_init(&d->check_lock, NULL);
+  tt_stream_init(d);
+  *out_device = d;
+  return TT_OK;
+}
+
+void tt_device_close(tt_device *d) {
+  if (!d) return;
+  tt_stream_stop(d);
+  tt_checks_drain(d);
+  tt_status_free(d->unseen);
+  for (int i = 0; i < TT_NUMBER_CACHE; i++) tt_value_release(d->number_cache[i].value);
+  for (size_t i = 0; i < d->plans.capacity; i++) tt_plan_free(d->plans.slots[i]);
+  free(d->plans.slots);
+  free(d->key.words);
+  free(d->key.storages);
+  tt_client_destroy(d->client);
+  pthread_mutex_destroy(&d->check_lock);
+  free(d->plugin_path);
+  free(d->xla_options);
+  free(d->dump_dir);
+  free(d);
+}
+
+void tt_device_enter(tt_device *d) {
+  for (int spins = 0; atomic_flag_test_and_set_explicit(&d->dispatching, memory_order_acquire); spins++)
+    if (spins > 100) sched_yield();
+}
+
+void tt_device_mark_forked(tt_device *d) { atomic_store(&d->forked, true); }
+
+tt_status tt_device_usable(tt_device *d) {
+  if (!atomic_load_explicit(&d->forked, memory_order_relaxed)) return TT_OK;
+  return tt_status_make(TT_UNAVAILABLE, "Cannot re-initialize TPU in forked subprocess. To use TPU with multiprocessing, "
+                                        "you must use the 'spawn' start method");
+}
+
+void *tt_device_wait_begin(tt_device *d) { return d->options.hooks.wait_begin ? d->options.hooks.wait_begin() : NULL; }
+void tt_device_wait_end(tt_device *d, void *token) {
+  if (d->options.hooks.wait_end) d->options.hooks.wait_end(token);
+}
+
+tt_status tt_device_synchronize(tt_device *d) {
+  TT_TRY(tt_device_usable(d));
+  TT_TRY(tt_stream_drain(d));
+  tt_checks_drain(d);
+  return tt_device_take_unseen(d);
+}
+
+void tt_device_set_launch_blocking(tt_device *d, bool on) { atomic_store(&d->launch_blocking, on); }
+bool tt_device_launch_blocking(const tt_device *d) { return atomic_load(&d->launch_blocking); }
+
+static _Thread_local int thread_precision;
+void tt_device_set_precision(int precision) { thread_precision = precision; }
+int tt_device_precision(void) { return thread_precision; }
+
+tt_device_info tt_device_describe(const tt_device *d) {
+  tt_device_info info = {
+      .plugin_path = d->plugin_path,
+      .platform = tt_client_platform(d->client),
+      .platform_version = tt_client_platform_version(d->client),
+      .device_kind = tt_client_device_kind(d->client, 0),
+      .is_cpu = d->is_cpu,
+  };
+  tt_plugin_version(d->plugin, &info.api_major, &info.api_minor);
+  return info;
+}
+
+tt_cache_stats tt_device_cache_stats(const tt_device *d) {
+  return (tt_cache_stats){
+      .requests = atomic_load(&d->requests),
+      .hits = atomic_load(&d->hits),
+      .compilations = atomic_load(&d->compilations),
+      .inlined = atomic_load(&d->inlined),
+      .queued = atomic_load(&d->queued),
+      .donated = atomic_load(&d->donated),
+      .compile_seconds = (double)atomic_load(&d->compile_ns) * 1e-9,
+  };
+}

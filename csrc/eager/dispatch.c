@@ -1,0 +1,329 @@
+/* Dispatch: from a call to its results. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "eager/internal.h"
+
+enum { STACK_VALUES = 24 };
+
+/* ---- building a plan ---------------------------------------------------------------------------------------- */
+
+/* What the key said, kept while the flag is let go. */
+typedef struct plan_request {
+  uint64_t *words;
+  size_t word_count;
+  tt_hash128 hash;
+  tt_storage_spec *specs;
+  int64_t *dims; /* of all specs */
+  int spec_count;
+} plan_request;
+
+static void request_take(const tt_key *k, tt_hash128 hash, plan_request *out) {
+  size_t dims = 0;
+  for (int i = 0; i < k->storage_count; i++) dims += k->storages[i]->value ? k->storages[i]->value->type.rank : 0;
+  *out = (plan_request){
+      .words = tt_malloc(k->count * sizeof *k->words),
+      .word_count = k->count,
+      .hash = hash,
+      .specs = tt_calloc((size_t)k->storage_count + 1, sizeof *out->specs),
+      .dims = tt_malloc(dims * sizeof(int64_t)),
+      .spec_count = k->storage_count,
+  };
+  memcpy(out->words, k->words, k->count * sizeof *k->words);
+  int64_t *next = out->dims;
+  for (int i = 0; i < k->storage_count; i++) {
+    const tt_storage *s = k->storages[i];
+    tt_storage_spec *spec = &out->specs[i];
+    *spec = (tt_storage_spec){.storage = k->storages[i], .holds = TT_HOLDS_NOTHING, .nbytes = s->nbytes};
+    if (!s->value) continue;
+    spec->holds = (tt_holds)s->value->holds;
+    spec->type = s->value->type;
+    memcpy(next, s->value->type.dims, s->value->type.rank * sizeof *next);
+    spec->type.dims = next;
+    next += s->value->type.rank;
+  }
+}
+
+static void request_free(plan_request *r) {
+  free(r->words);
+  free(r->specs);
+  free(r->dims);
+}
+
+/* TORCH_TPU_DUMP_TO: one file for each program, numbered in order of compilation. */
+static void program_dump(const tt_device *d, const tt_op *op, const tt_program *p, long long number) {
+  char path[4096];
+  int length = snprintf(path, sizeof path, "%s/%06lld_%s.mlir", d->dump_dir, number, op->name);
+  if (length < 0 || (size_t)length >= sizeof path) return;
+  FILE *f = fopen(path, "w");
+  if (!f) {
+    fprintf(stderr, "torch_tpu: TORCH_TPU_DUMP_TO: cannot write %s: %s\n", path, strerror(errno));
+    return;
+  }
+  fwrite(p->text, 1, p->text_size, f);
+  fclose(f);
+}
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+static tt_status plan_compile(tt_device *d, const tt_call *call, tt_plan *plan) {
+  const tt_program *p = plan->program;
+  long long number = atomic_fetch_add(&d->compilations, 1);
+  if (d->dump_dir) program_dump(d, call->op, p, number);
+  void *token = tt_device_wait_begin(d);
+  int64_t start = now_ns();
+  tt_status status = tt_executable_compile(d->client, p->text, p->text_size,
+                                           &(tt_compile_options){.env_overrides = d->xla_options}, &plan->executable);
+  atomic_fetch_add(&d->compile_ns, now_ns() - start);
+  tt_device_wait_end(d, token);
+  return tt_status_annotate(status, "aten::%s: the XLA compiler failed", call->op->name);
+}
+
+static tt_status plan_make(tt_device *d, const tt_call *call, const tt_miss_hook *miss, plan_request *r, tt_plan **out_plan) {
+  tt_miss_hint hint = {0};
+  if (miss && miss->fn) TT_TRY(miss->fn(miss->context, &hint));
+  tt_layout_hint layouts[8];
+  for (int i = 0; i < hint.count; i++) layouts[i] = (tt_layout_hint){hint.results[i].rank, hint.results[i].strides};
+  tt_plan *plan = tt_calloc(1, sizeof *plan);
+  tt_status status = tt_program_build(call, r->specs, r->spec_count, layouts, hint.count, d->is_cpu,
+                                      (hlo_precision)tt_device_precision(), &plan->program);
+  if (!status) status = plan_compile(d, call, plan);
+  if (status) {
+    tt_plan_free(plan);
+    return status;
+  }
+  plan->hash = r->hash;
+  plan->words = r->words;
+  plan->word_count = (uint32_t)r->word_count;
+  r->words = NULL;
+  plan->cheap = !d->is_cpu || plan->program->cost <= d->options.inline_cost;
+  *out_plan = plan;
+  return TT_OK;
+}
+
+/* ---- running a plan (the dispatch flag is held) ---------------------------------------------------------------- */
+
+/* The arrays of one run; small ones on the stack. */
+typedef struct run_state {
+  tt_value *few[2 * STACK_VALUES];
+  bool few_donate[STACK_VALUES];
+  tt_value **inputs, **outputs;
+  bool *donate;
+  int input_count, output_count;
+} run_state;
+
+static void run_begin(run_state *r, const tt_program *p) {
+  r->input_count = p->input_count + __builtin_popcount(p->packs);
+  r->output_count = p->output_count;
+  r->inputs = r->input_count <= STACK_VALUES ? r->few : tt_malloc((size_t)r->input_count * sizeof(tt_value *));
+  r->donate = r->input_count <= STACK_VALUES ? r->few_donate : tt_malloc((size_t)r->input_count + 1);
+  r->outputs = r->output_count <= STACK_VALUES ? r->few + STACK_VALUES : tt_malloc((size_t)r->output_count * sizeof(tt_value *));
+}
+
+static void run_end(run_state *r) {
+  if (r->inputs != r->few) free(r->inputs);
+  if (r->donate != r->few_donate) free(r->donate);
+  if (r->outputs != r->few + STACK_VALUES) free(r->outputs);
+}
+
+/* An input may be donated when its storage is about to let go of it and nobody else holds it. */
+static void run_mark_donations(tt_device *d, run_state *r, const tt_program *p) {
+  memset(r->donate, 0, (size_t)r->input_count);
+  for (int w = 0; w < p->written_count; w++) {
+    int input = p->donated_inputs[w];
+    if (input < 0) continue;
+    r->donate[input] = atomic_load_explicit(&r->inputs[input]->refs, memory_order_acquire) == 1;
+    if (r->donate[input]) atomic_fetch_add_explicit(&d->donated, 1, memory_order_relaxed);
+  }
+}
+
+static tt_status run_gather_inputs(tt_device *d, const tt_plan *plan, const tt_call *call, tt_storage *const *storages,
+                                   run_state *r, bool *out_ready) {
+  const tt_program *p = plan->program;
+  *out_ready = true;
+  for (int i = 0; i < p->input_count; i++) {
+    tt_value *v = r->inputs[i] = storages[p->input_storages[i]]->value;
+    tt_value_state state = tt_value_get_state(v);
+    if (state == TT_VALUE_FAILED) return tt_status_clone(v->error);
+    *out_ready &= state == TT_VALUE_READY;
+  }
+  run_mark_donations(d, r, p);
+  int next = p->input_count;
+  for (int pack = 0; pack < TT_PACK_COUNT; pack++) {
+    if (!(p->packs >> pack & 1)) continue;
+    tt_status status = tt_numbers_pack(d, plan, call, storages, (tt_pack)pack, &r->inputs[next]);
+    if (status) {
+      while (next-- > p->input_count) tt_value_release(r->inputs[next]);
+      return status;
+    }
+    r->donate[next++] = false;
+  }
+  return TT_OK;
+}
+
+static void run_release_packs(const tt_program *p, run_state *r) {
+  for (int i = p->input_count; i < r->input_count; i++) tt_value_release(r->inputs[i]);
+}
+
+/* Bytes that the outputs add: what is written in place takes no new memory. */
+static int64_t run_new_bytes(const tt_program *p, const run_state *r) {
+  int64_t bytes = 0;
+  for (int i = 0; i < r->output_count; i++) bytes += r->outputs[i]->bytes;
+  for (int w = 0; w < p->written_count; w++)
+    if (p->donated_inputs[w] >= 0 && r->donate[p->donated_inputs[w]]) bytes -= r->inputs[p->donated_inputs[w]]->bytes;
+  return bytes;
+}
+
+static tt_status run_make_outputs(tt_device *d, const tt_program *p, run_state *r) {
+  static const int64_t no_dims[1];
+  static const tt_array_type flag_type = {TT_I32, 0, no_dims};
+  int next = 0;
+  for (int i = 0; i < p->result_count; i++)
+    if (!p->results[i].none && p->results[i].write < 0)
+      r->outputs[next++] = tt_value_create(d, TT_HOLDS_ARRAY, &p->results[i].array, true);
+  for (int w = 0; w < p->written_count; w++) r->outputs[next++] = tt_value_create(d, TT_HOLDS_ARRAY, &p->written_types[w], true);
+  if (p->has_check) r->outputs[next++] = tt_value_create(d, TT_HOLDS_ARRAY, &flag_type, true);
+  if (!d->options.memory_limit) return TT_OK;
+  /* The outputs are counted as live already. */
+  int64_t counted = 0;
+  for (int i = 0; i < next; i++) counted += r->outputs[i]->bytes;
+  tt_status status = tt_memory_reserve(d, run_new_bytes(p, r), counted);
+  if (status)
+    while (next) tt_value_release(r->outputs[--next]);
+  return status;
+}
+
+/* Hands the task to the execute thread, which gets references of its own. */
+static tt_status run_queue(tt_device *d, const tt_plan *plan, const run_state *r) {
+  tt_task task = {
+      .plan = plan,
+      .inputs = tt_malloc((size_t)r->input_count * sizeof(tt_value *)),
+      .input_count = r->input_count,
+      .donate = tt_malloc((size_t)r->input_count + 1),
+      .outputs = tt_malloc((size_t)r->output_count * sizeof(tt_value *)),
+      .output_count = r->output_count,
+  };
+  memcpy(task.donate, r->donate, (size_t)r->input_count);
+  for (int i = 0; i < r->input_count; i++) tt_value_retain(task.inputs[i] = r->inputs[i]);
+  for (int i = 0; i < r->output_count; i++) tt_value_retain(task.outputs[i] = r->outputs[i]);
+  atomic_fetch_add_explicit(&d->queued, 1, memory_order_relaxed);
+  return tt_stream_push(d, &task);
+}
+
+static tt_status run_inline(tt_device *d, const tt_plan *plan, const run_state *r) {
+  tt_task task = {plan, r->inputs, r->input_count, r->donate, r->outputs, r->output_count};
+  atomic_fetch_add_explicit(&d->inlined, 1, memory_order_relaxed);
+  TT_TRY(tt_task_execute(d, &task));
+  if (!plan->program->has_check) return TT_OK;
+  tt_value *flag = r->outputs[r->output_count - 1];
+  if (d->is_cpu) return tt_check_read(d, flag, plan); /* it is there: tell at the call */
+  tt_checks_add(d, flag, plan);
+  return TT_OK;
+}
+
+/* Everything succeeded: storages take their new values, results are handed out. */
+static void run_commit(tt_device *d, const tt_plan *plan, tt_storage *const *storages, run_state *r,
+                       tt_new_result *out_results) {
+  const tt_program *p = plan->program;
+  int next = 0;
+  for (int i = 0; i < p->result_count; i++) {
+    const tt_result_info *info = &p->results[i];
+    out_results[i] = (tt_new_result){info->none, info->write, NULL, (tt_dtype)info->dtype, info->rank, info->sizes, info->strides};
+    if (info->none || info->write >= 0) continue;
+    tt_value *v = r->outputs[next++];
+    tt_storage *s = out_results[i].storage = tt_storage_create(d, v->bytes);
+    s->value = v;
+  }
+  for (int w = 0; w < p->written_count; w++) {
+    tt_storage *s = storages[p->written_storages[w]];
+    tt_value *old = s->value;
+    s->value = r->outputs[next++];
+    tt_value_release(old);
+  }
+  if (p->has_check) tt_value_release(r->outputs[next]);
+}
+
+static tt_status plan_run(tt_device *d, const tt_plan *plan, const tt_call *call, tt_storage *const *storages,
+                          tt_new_result *out_results) {
+  const tt_program *p = plan->program;
+  run_state r;
+  bool ready;
+  run_begin(&r, p);
+  tt_status status = run_gather_inputs(d, plan, call, storages, &r, &ready);
+  if (!status) {
+    status = run_make_outputs(d, p, &r);
+    if (!status) {
+      bool idle = tt_device_finished(d, tt_device_submitted(d));
+      status = plan->cheap && ready && idle ? run_inline(d, plan, &r) : run_queue(d, plan, &r);
+      if (status)
+        for (int i = 0; i < r.output_count; i++) tt_value_release(r.outputs[i]);
+      else run_commit(d, plan, storages, &r, out_results);
+    }
+    run_release_packs(p, &r);
+  }
+  run_end(&r);
+  return status;
+}
+
+/* ---- the entry ---------------------------------------------------------------------------------------------- */
+
+static tt_status dispatch_blocking(tt_device *d) {
+  TT_TRY(tt_stream_drain(d));
+  tt_checks_drain(d);
+  return tt_device_take_unseen(d);
+}
+
+tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *miss, tt_new_result *out_results, int capacity,
+                      int *out_count) {
+  *out_count = 0;
+  TT_TRY(tt_device_usable(d));
+  atomic_fetch_add_explicit(&d->requests, 1, memory_order_relaxed);
+  bool hit = true;
+  tt_status status = TT_OK;
+  for (;;) {
+    tt_device_enter(d);
+    tt_key_build(d, call, &d->key);
+    tt_hash128 hash = tt_hash_words(d->key.words, d->key.count);
+    tt_plan *plan = tt_plan_table_find(&d->plans, hash, d->key.words, (uint32_t)d->key.count);
+    if (plan) {
+      if (plan->program->result_count > capacity)
+        status = tt_status_make(TT_INTERNAL, "aten::%s gives %d results, room for %d", call->op->name,
+                                plan->program->result_count, capacity);
+      else status = plan_run(d, plan, call, d->key.storages, out_results);
+      if (!status) *out_count = plan->program->result_count;
+      tt_device_leave(d);
+      break;
+    }
+    /* Build without the flag; then look again, since the storages may hold something else by now. */
+    hit = false;
+    plan_request request;
+    request_take(&d->key, hash, &request);
+    tt_device_leave(d);
+    status = plan_make(d, call, miss, &request, &plan);
+    if (!status) {
+      tt_device_enter(d);
+      tt_plan *other = tt_plan_table_find(&d->plans, plan->hash, plan->words, plan->word_count);
+      if (!other) tt_plan_table_add(&d->plans, plan);
+      tt_device_leave(d);
+      if (other) tt_plan_free(plan);
+    }
+    request_free(&request);
+    if (status) break;
+  }
+  if (hit) atomic_fetch_add_explicit(&d->hits, 1, memory_order_relaxed);
+  if (!status && atomic_load_explicit(&d->launch_blocking, memory_order_relaxed)) {
+    status = dispatch_blocking(d);
+    if (status) { /* the caller must own nothing after a failure */
+      for (int i = 0; i < *out_count; i++) tt_storage_destroy(out_results[i].storage);
+      *out_count = 0;
+    }
+  }
+  return status;
+}

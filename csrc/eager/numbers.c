@@ -1,0 +1,77 @@
+/* The runtime numbers of a call, packed into one small array per class and cached by content: a learning rate that stays
+ * the same is uploaded once. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "eager/internal.h"
+
+static const struct { tt_dtype dtype; uint8_t bytes; } packs[TT_PACK_COUNT] = {
+    [TT_PACK_F32] = {TT_F32, 4}, [TT_PACK_F64] = {TT_F64, 8}, [TT_PACK_I64] = {TT_I64, 8},
+    [TT_PACK_C64] = {TT_C64, 8}, [TT_PACK_C128] = {TT_C128, 16},
+};
+
+static tt_number number_fetch(const tt_call *call, tt_storage *const *storages, const tt_number_source *source) {
+  switch (source->from) {
+    case TT_FROM_ARG: return call->args[source->arg].number;
+    case TT_FROM_LIST: return call->args[source->arg].numbers[source->index];
+    case TT_FROM_SPLAT: return storages[source->index]->value->splat;
+    case TT_FROM_RNG_SEED: return (tt_number){.dtype = TT_I64, .i = (int64_t)call->args[source->arg].rng.seed};
+    case TT_FROM_RNG_OFFSET: return (tt_number){.dtype = TT_I64, .i = (int64_t)call->args[source->arg].rng.offset};
+  }
+  return (tt_number){0};
+}
+
+static void number_write(const tt_number *n, tt_pack pack, void *out) {
+  bool integral = tt_dtype_is_integral((tt_dtype)n->dtype);
+  double re = integral ? (double)n->i : n->re, im = integral ? 0 : n->im;
+  switch (pack) {
+    case TT_PACK_F32: *(float *)out = integral ? (float)n->i : (float)n->re; return;
+    case TT_PACK_F64: *(double *)out = re; return;
+    /* Out of int64's range, a C cast is undefined: pin it as x86 does. */
+    case TT_PACK_I64: *(int64_t *)out = integral ? n->i : re >= -0x1p63 && re < 0x1p63 ? (int64_t)re : INT64_MIN; return;
+    case TT_PACK_C64: memcpy(out, (float[]){(float)re, (float)im}, 8); return;
+    case TT_PACK_C128: memcpy(out, (double[]){re, im}, 16); return;
+    case TT_PACK_COUNT: return;
+  }
+}
+
+static tt_status pack_upload(tt_device *d, tt_pack pack, int count, const void *data, tt_value **out_value) {
+  int64_t dims[1] = {count};
+  int rank = count > 1;
+  tt_pjrt_buffer *buffer;
+  TT_TRY(tt_buffer_from_host(d->client, 0, packs[pack].dtype, rank, dims, data, &buffer));
+  *out_value = tt_value_create(d, TT_HOLDS_ARRAY, &(tt_array_type){(uint8_t)packs[pack].dtype, (uint8_t)rank, dims}, false);
+  tt_value_set_ready(*out_value, buffer);
+  return TT_OK;
+}
+
+tt_status tt_numbers_pack(tt_device *d, const tt_plan *plan, const tt_call *call, tt_storage *const *storages, tt_pack pack,
+                          tt_value **out_value) {
+  const tt_program *p = plan->program;
+  uint64_t few[4] = {0, 0, 0, 0};
+  size_t bytes = (size_t)p->number_count * packs[pack].bytes;
+  char *data = bytes <= sizeof few ? (char *)few : tt_malloc(bytes);
+  for (int i = 0; i < p->number_count; i++) {
+    tt_number n = number_fetch(call, storages, &p->numbers[i]);
+    number_write(&n, pack, data + (size_t)i * packs[pack].bytes);
+  }
+  if (data != (char *)few) {
+    tt_status status = pack_upload(d, pack, p->number_count, data, out_value);
+    free(data);
+    return status;
+  }
+  tt_hash128 hash = tt_hash_words((uint64_t[]){few[0], few[1], few[2], few[3], (uint64_t)pack << 8 | (uint64_t)p->number_count}, 5);
+  tt_packed_numbers *slot = &d->number_cache[hash.lo % TT_NUMBER_CACHE];
+  if (!slot->value || slot->pack != pack || slot->count != p->number_count || memcmp(slot->bits, few, sizeof few)) {
+    tt_value *fresh;
+    TT_TRY(pack_upload(d, pack, p->number_count, few, &fresh));
+    tt_value_release(slot->value);
+    memcpy(slot->bits, few, sizeof few);
+    slot->pack = pack;
+    slot->count = p->number_count;
+    slot->value = fresh;
+  }
+  tt_value_retain(slot->value);
+  *out_value = slot->value;
+  return TT_OK;
+}

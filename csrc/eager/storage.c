@@ -1,0 +1,217 @@
+/* Storages: what a tensor's memory is here, and how it gets to and from the host. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/float.h"
+#include "eager/internal.h"
+#include "view/view.h"
+
+/* Addresses come from a range that no x86-64 or arm64 process can map, so nobody can read through them by mistake, and that is
+ * large enough never to be used twice. */
+static atomic_ullong next_address = 1ull << 62;
+
+static uint64_t address_take(int64_t nbytes) {
+  if (nbytes <= 0) return 0;
+  uint64_t range = ((uint64_t)nbytes + 127) / 64 * 64; /* a gap behind each, so that ranges never touch */
+  return atomic_fetch_add_explicit(&next_address, range, memory_order_relaxed);
+}
+
+tt_storage *tt_storage_create(tt_device *d, int64_t nbytes) {
+  tt_storage *s = tt_malloc(sizeof *s);
+  *s = (tt_storage){.device = d, .nbytes = nbytes, .address = address_take(nbytes)};
+  return s;
+}
+
+void tt_storage_destroy(tt_storage *s) {
+  if (!s) return;
+  tt_value_release(s->value);
+  free(s);
+}
+
+int64_t tt_storage_nbytes(const tt_storage *s) { return s->nbytes; }
+tt_device *tt_storage_device(const tt_storage *s) { return s->device; }
+uint64_t tt_storage_address(const tt_storage *s) { return s->address; }
+bool tt_storage_is_empty(const tt_storage *s) { return !s->value; }
+
+/* Puts a value in (takes the reference) under the dispatch flag and lets the old one go outside it. */
+static void storage_swap(tt_storage *s, tt_value *value) {
+  tt_device_enter(s->device);
+  tt_value *old = s->value;
+  s->value = value;
+  tt_device_leave(s->device);
+  tt_value_release(old);
+}
+
+/* A reference to what the storage holds now, or null. */
+static tt_value *storage_snapshot(const tt_storage *s) {
+  tt_device_enter(s->device);
+  tt_value *v = s->value;
+  if (v) tt_value_retain(v);
+  tt_device_leave(s->device);
+  return v;
+}
+
+void tt_storage_share(tt_storage *to, const tt_storage *from) { storage_swap(to, storage_snapshot(from)); }
+
+tt_status tt_storage_fill(const tt_tensor *t, const tt_number *number, bool *out_done) {
+  *out_done = false;
+  tt_storage *s = t->storage;
+  tt_view view = {(tt_dtype)t->dtype, t->rank, t->sizes, t->strides, t->offset};
+  int64_t numel = tt_view_numel(&view);
+  int perm[TT_MAX_RANK];
+  if (numel * (int64_t)tt_dtype_bytes(view.dtype) != s->nbytes || !numel || (t->flags & (TT_TENSOR_CONJ | TT_TENSOR_NEG)) ||
+      !tt_view_is_permuted_dense(&view, perm))
+    return TT_OK;
+  int64_t dims[TT_MAX_RANK];
+  for (int i = 0; i < t->rank; i++) dims[i] = t->sizes[perm[i]];
+  TT_TRY(tt_device_usable(s->device));
+  tt_value *v = tt_value_create(s->device, TT_HOLDS_SPLAT, &(tt_array_type){t->dtype, t->rank, dims}, false);
+  v->splat = *number;
+  tt_value_set_ready(v, NULL);
+  storage_swap(s, v);
+  *out_done = true;
+  return TT_OK;
+}
+
+tt_status tt_storage_upload(tt_storage *s, tt_dtype dtype, int rank, const int64_t *dims, const void *data) {
+  TT_TRY(tt_device_usable(s->device));
+  TT_TRY(tt_memory_reserve(s->device, s->nbytes, 0));
+  tt_pjrt_buffer *buffer;
+  TT_TRY(tt_buffer_from_host(s->device->client, 0, dtype, rank, dims, data, &buffer));
+  tt_value *v = tt_value_create(s->device, TT_HOLDS_ARRAY, &(tt_array_type){(uint8_t)dtype, (uint8_t)rank, dims}, false);
+  tt_value_set_ready(v, buffer);
+  storage_swap(s, v);
+  return TT_OK;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------ */
+
+/* The bytes of one number in a dtype, as PyTorch's fill_ on the CPU would store it. */
+static void number_store(const tt_number *n, tt_dtype dtype, void *out) {
+  bool integral = tt_dtype_is_integral((tt_dtype)n->dtype);
+  double re = integral ? (double)n->i : n->re;
+  int64_t i = integral ? n->i : (int64_t)n->re;
+  switch (dtype) {
+    case TT_BOOL: *(uint8_t *)out = integral ? n->i != 0 : n->re != 0 || n->im != 0; return;
+    case TT_F64: memcpy(out, &re, 8); return;
+    case TT_C64: memcpy(out, (float[]){(float)re, (float)n->im}, 8); return;
+    case TT_C128: memcpy(out, (double[]){re, n->im}, 16); return;
+    default: break;
+  }
+  double rounded;
+  uint64_t bits = tt_dtype_is_float(dtype) ? tt_float_bits(dtype, re, &rounded) : (uint64_t)i;
+  memcpy(out, &bits, tt_dtype_bytes(dtype)); /* little endian: the low bytes */
+}
+
+/* `count` copies of one number. */
+static void *number_spread(const tt_number *n, tt_dtype dtype, int64_t count) {
+  size_t width = tt_dtype_bytes(dtype);
+  char *data = tt_malloc((size_t)count * width + 1), one[16];
+  number_store(n, dtype, one);
+  for (int64_t i = 0; i < count; i++) memcpy(data + (size_t)i * width, one, width);
+  return data;
+}
+
+static const tt_number uninitialised = {.dtype = TT_F64, .re = NAN, .im = NAN};
+static tt_number uninitialised_of(tt_dtype dtype) {
+  return tt_dtype_is_integral(dtype) ? (tt_number){.dtype = TT_I64} : uninitialised;
+}
+
+/* Takes the value's reference, on failure too. */
+static tt_status value_map(tt_value *v, tt_host_view *out) {
+  tt_status status = tt_value_wait(v);
+  if (status) goto fail;
+  if (v->holds == TT_HOLDS_SPLAT) {
+    *out = (tt_host_view){number_spread(&v->splat, (tt_dtype)v->type.dtype, tt_array_numel(&v->type)), NULL, true};
+    tt_value_release(v);
+    return TT_OK;
+  }
+  tt_client *client = v->device->client;
+  void *token = tt_device_wait_begin(v->device);
+  status = tt_buffer_await(client, v->buffer);
+  tt_device_wait_end(v->device, token);
+  if (status) goto fail;
+  status = tt_buffer_host_pointer(client, v->buffer, &out->data);
+  if (!status) {
+    out->owner = v;
+    out->is_copy = false;
+    return TT_OK;
+  }
+  if (tt_status_get_code(status) != TT_NOT_IMPLEMENTED) goto fail;
+  tt_status_free(status);
+  void *data = tt_malloc((size_t)v->bytes + 1);
+  token = tt_device_wait_begin(v->device);
+  status = tt_buffer_to_host(client, v->buffer, data, (size_t)v->bytes);
+  tt_device_wait_end(v->device, token);
+  if (status) {
+    free(data);
+    goto fail;
+  }
+  *out = (tt_host_view){data, NULL, true};
+  tt_value_release(v);
+  return TT_OK;
+fail:
+  tt_value_release(v);
+  return status;
+}
+
+tt_status tt_storage_map(tt_storage *s, tt_dtype nothing_dtype, tt_host_view *out) {
+  *out = (tt_host_view){NULL, NULL, false};
+  TT_TRY(tt_device_usable(s->device));
+  tt_value *v = storage_snapshot(s);
+  if (v) return value_map(v, out);
+  tt_number n = uninitialised_of(nothing_dtype);
+  int64_t width = (int64_t)tt_dtype_bytes(nothing_dtype);
+  *out = (tt_host_view){number_spread(&n, nothing_dtype, (s->nbytes + width - 1) / width), NULL, true};
+  return TT_OK;
+}
+
+void tt_storage_unmap(tt_host_view *view) {
+  if (view->is_copy) free((void *)(uintptr_t)view->data);
+  tt_value_release(view->owner);
+  *view = (tt_host_view){NULL, NULL, false};
+}
+
+tt_status tt_storage_read_element(tt_storage *s, tt_dtype dtype, int64_t offset, void *out) {
+  size_t width = tt_dtype_bytes(dtype);
+  tt_value *v = s->value;
+  if (!v || (v->holds == TT_HOLDS_SPLAT && v->type.dtype == dtype)) {
+    tt_number n = v ? v->splat : uninitialised_of(dtype);
+    number_store(&n, dtype, out);
+    return tt_device_usable(s->device);
+  }
+  tt_host_view view;
+  TT_TRY(tt_storage_map(s, dtype, &view));
+  memcpy(out, (const char *)view.data + (size_t)offset * width, width);
+  tt_storage_unmap(&view);
+  return TT_OK;
+}
+
+tt_status tt_storage_resize(tt_storage *s, int64_t nbytes) {
+  if (nbytes == s->nbytes) return TT_OK;
+  tt_value *kept = NULL;
+  if (nbytes > 0 && s->value) {
+    tt_host_view view;
+    TT_TRY(tt_storage_map(s, TT_U8, &view));
+    /* Rare (resize_ and set_ on used memory), so through the host: the type of the array stays where the size allows it. */
+    tt_dtype dtype = (tt_dtype)s->value->type.dtype;
+    int64_t width = (int64_t)tt_dtype_bytes(dtype);
+    if (nbytes % width) dtype = TT_U8, width = 1;
+    int64_t dims[1] = {nbytes / width};
+    tt_number n = uninitialised_of(dtype);
+    char *data = number_spread(&n, dtype, dims[0]);
+    memcpy(data, view.data, (size_t)(nbytes < s->nbytes ? nbytes : s->nbytes));
+    tt_storage_unmap(&view);
+    tt_pjrt_buffer *buffer;
+    tt_status status = tt_buffer_from_host(s->device->client, 0, dtype, 1, dims, data, &buffer);
+    free(data);
+    TT_TRY(status);
+    kept = tt_value_create(s->device, TT_HOLDS_ARRAY, &(tt_array_type){(uint8_t)dtype, 1, dims}, false);
+    tt_value_set_ready(kept, buffer);
+  }
+  s->nbytes = nbytes;
+  s->address = address_take(nbytes);
+  storage_swap(s, kept);
+  return TT_OK;
+}

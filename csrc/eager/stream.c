@@ -1,0 +1,170 @@
+/* The execute thread: runs tasks in the order in which they were dispatched.
+ *
+ * A program runs on the thread that calls PJRT's Execute (XLA:CPU does the work right there), so it is this thread that
+ * makes dispatch asynchronous. It starts with the first task that needs it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "eager/internal.h"
+
+enum { INTERRUPT_POLL_MS = 50, STACK_BUFFERS = 64 };
+
+/* ---- one task ----------------------------------------------------------------------------------------------- */
+
+tt_status tt_task_execute(tt_device *d, const tt_task *t) {
+  tt_pjrt_buffer *few_in[STACK_BUFFERS], *few_out[STACK_BUFFERS];
+  tt_pjrt_buffer **in = t->input_count <= STACK_BUFFERS ? few_in : tt_malloc((size_t)t->input_count * sizeof *in);
+  tt_pjrt_buffer **out = t->output_count <= STACK_BUFFERS ? few_out : tt_malloc((size_t)t->output_count * sizeof *out);
+  tt_status status = TT_OK;
+  for (int i = 0; i < t->input_count && !status; i++) {
+    if (tt_value_get_state(t->inputs[i]) == TT_VALUE_FAILED) status = tt_status_clone(t->inputs[i]->error);
+    in[i] = t->inputs[i]->buffer;
+  }
+  if (!status) status = tt_executable_execute(t->plan->executable, 0, t->input_count, in, t->donate, out);
+  if (!status)
+    for (int i = 0; i < t->output_count; i++) tt_value_set_ready(t->outputs[i], out[i]);
+  (void)d;
+  if (in != few_in) free(in);
+  if (out != few_out) free(out);
+  return status;
+}
+
+static void task_fail(tt_device *d, const tt_task *t, tt_status status) {
+  pthread_mutex_lock(&d->check_lock);
+  if (!d->unseen) d->unseen = tt_status_clone(status);
+  pthread_mutex_unlock(&d->check_lock);
+  for (int i = 0; i < t->output_count; i++) tt_value_set_failed(t->outputs[i], tt_status_clone(status));
+  tt_status_free(status);
+}
+
+static void task_free(tt_task *t) {
+  for (int i = 0; i < t->input_count; i++) tt_value_release(t->inputs[i]);
+  for (int i = 0; i < t->output_count; i++) tt_value_release(t->outputs[i]);
+  free(t->inputs);
+  free(t->outputs);
+  free(t->donate);
+}
+
+/* ---- the thread --------------------------------------------------------------------------------------------- */
+
+static void *stream_main(void *argument) {
+  tt_device *d = argument;
+  tt_stream *s = &d->stream;
+  pthread_mutex_lock(&s->lock);
+  for (;;) {
+    while (!s->count && !s->stop) pthread_cond_wait(&s->work, &s->lock);
+    if (!s->count) break;
+    tt_task task = s->ring[s->head];
+    s->head = (s->head + 1) % TT_STREAM_DEPTH;
+    s->count--;
+    pthread_mutex_unlock(&s->lock);
+
+    tt_status status = tt_task_execute(d, &task);
+    if (status) task_fail(d, &task, status);
+    else if (task.plan->program->has_check) tt_checks_add(d, task.outputs[task.output_count - 1], task.plan);
+    task_free(&task);
+
+    pthread_mutex_lock(&s->lock);
+    atomic_fetch_add_explicit(&s->finished, 1, memory_order_release);
+    pthread_cond_broadcast(&s->done);
+  }
+  pthread_mutex_unlock(&s->lock);
+  return NULL;
+}
+
+void tt_stream_init(tt_device *d) {
+  tt_stream *s = &d->stream;
+  pthread_mutex_init(&s->lock, NULL);
+  pthread_cond_init(&s->work, NULL);
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&s->done, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  s->ring = tt_calloc(TT_STREAM_DEPTH, sizeof *s->ring);
+  atomic_init(&s->submitted, 0);
+  atomic_init(&s->finished, 0);
+}
+
+void tt_stream_stop(tt_device *d) {
+  tt_stream *s = &d->stream;
+  if (s->started) {
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+  }
+  pthread_mutex_destroy(&s->lock);
+  pthread_cond_destroy(&s->work);
+  pthread_cond_destroy(&s->done);
+  free(s->ring);
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------------ */
+
+tt_status tt_stream_wait(tt_device *d, bool (*pred)(void *), void *context) {
+  tt_stream *s = &d->stream;
+  for (;;) {
+    void *token = tt_device_wait_begin(d);
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += INTERRUPT_POLL_MS * 1000000l;
+    if (until.tv_nsec >= 1000000000l) until.tv_sec++, until.tv_nsec -= 1000000000l;
+    pthread_mutex_lock(&s->lock);
+    int timed_out = 0;
+    while (!pred(context) && !timed_out) timed_out = pthread_cond_timedwait(&s->done, &s->lock, &until) == ETIMEDOUT;
+    pthread_mutex_unlock(&s->lock);
+    tt_device_wait_end(d, token);
+    if (pred(context)) return TT_OK;
+    if (d->options.hooks.interrupted && d->options.hooks.interrupted())
+      return tt_status_make(TT_INTERRUPTED, "interrupted while waiting for the device");
+  }
+}
+
+uint64_t tt_device_submitted(const tt_device *d) { return atomic_load_explicit(&d->stream.submitted, memory_order_acquire); }
+
+bool tt_device_finished(const tt_device *d, uint64_t submitted) {
+  return atomic_load_explicit(&d->stream.finished, memory_order_acquire) >= submitted;
+}
+
+typedef struct stream_point {
+  const tt_device *device;
+  uint64_t submitted;
+} stream_point;
+
+static bool stream_reached(void *context) {
+  const stream_point *p = context;
+  return tt_device_finished(p->device, p->submitted);
+}
+
+tt_status tt_device_wait(tt_device *d, uint64_t submitted) {
+  if (tt_device_finished(d, submitted)) return TT_OK;
+  return tt_stream_wait(d, stream_reached, &(stream_point){d, submitted});
+}
+
+tt_status tt_stream_drain(tt_device *d) { return tt_device_wait(d, tt_device_submitted(d)); }
+
+static bool stream_has_room(void *d) { return ((tt_device *)d)->stream.count < TT_STREAM_DEPTH; }
+
+tt_status tt_stream_push(tt_device *d, const tt_task *task) {
+  tt_stream *s = &d->stream;
+  pthread_mutex_lock(&s->lock);
+  if (!s->started) {
+    int error = pthread_create(&s->thread, NULL, stream_main, d);
+    if (error) {
+      pthread_mutex_unlock(&s->lock);
+      return tt_status_make(TT_UNAVAILABLE, "cannot start the device's execute thread: %s", strerror(error));
+    }
+    s->started = true;
+  }
+  /* The dispatch flag is held here, so nobody else pushes; the thread takes tasks without it and so always makes room. */
+  while (!stream_has_room(d)) pthread_cond_wait(&s->done, &s->lock);
+  s->ring[(s->head + s->count++) % TT_STREAM_DEPTH] = *task;
+  atomic_fetch_add_explicit(&s->submitted, 1, memory_order_release);
+  pthread_cond_signal(&s->work);
+  pthread_mutex_unlock(&s->lock);
+  return TT_OK;
+}

@@ -1,0 +1,96 @@
+/* Values: immutable arrays with a reference count and a state, and the accounting of their memory. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "eager/internal.h"
+
+int64_t tt_array_numel(const tt_array_type *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->rank; i++) n *= t->dims[i];
+  return n;
+}
+
+tt_value *tt_value_create(tt_device *d, tt_holds holds, const tt_array_type *type, bool plan_dims) {
+  size_t own = plan_dims ? 0 : type->rank * sizeof(int64_t);
+  tt_value *v = tt_malloc(sizeof *v + own);
+  atomic_init(&v->refs, 1);
+  atomic_init(&v->state, TT_VALUE_PENDING);
+  v->holds = (uint8_t)holds;
+  v->type = *type;
+  if (!plan_dims) {
+    if (own) memcpy(v->own_dims, type->dims, own);
+    v->type.dims = v->own_dims;
+  }
+  v->bytes = holds == TT_HOLDS_ARRAY ? tt_array_numel(type) * (int64_t)tt_dtype_bytes((tt_dtype)type->dtype) : 0;
+  v->device = d;
+  v->buffer = NULL;
+  v->error = TT_OK;
+  tt_memory_add(d, v->bytes, 1);
+  return v;
+}
+
+void tt_value_release(tt_value *v) {
+  if (!v || atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1) return;
+  /* In a forked child the plugin's threads are gone and its locks may be held for ever: let the memory lie. */
+  if (v->buffer && !atomic_load_explicit(&v->device->forked, memory_order_relaxed))
+    tt_buffer_destroy(v->device->client, v->buffer);
+  tt_status_free(v->error);
+  tt_memory_add(v->device, -v->bytes, -1);
+  free(v);
+}
+
+void tt_value_set_ready(tt_value *v, tt_pjrt_buffer *buffer) {
+  v->buffer = buffer;
+  atomic_store_explicit(&v->state, TT_VALUE_READY, memory_order_release);
+}
+
+void tt_value_set_failed(tt_value *v, tt_status error) {
+  v->error = error;
+  atomic_store_explicit(&v->state, TT_VALUE_FAILED, memory_order_release);
+}
+
+static bool value_is_settled(void *v) { return tt_value_get_state(v) != TT_VALUE_PENDING; }
+
+tt_status tt_value_wait(tt_value *v) {
+  if (!value_is_settled(v)) TT_TRY(tt_stream_wait(v->device, value_is_settled, v));
+  return tt_value_get_state(v) == TT_VALUE_FAILED ? tt_status_clone(v->error) : TT_OK;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------- */
+
+void tt_memory_add(tt_device *d, int64_t bytes, int count) {
+  atomic_fetch_add_explicit(&d->live_values, count, memory_order_relaxed);
+  if (count > 0) atomic_fetch_add_explicit(&d->total_values, 1, memory_order_relaxed);
+  if (!bytes) return;
+  long long live = atomic_fetch_add_explicit(&d->live_bytes, bytes, memory_order_relaxed) + bytes;
+  long long peak = atomic_load_explicit(&d->peak_bytes, memory_order_relaxed);
+  while (live > peak && !atomic_compare_exchange_weak_explicit(&d->peak_bytes, &peak, live, memory_order_relaxed,
+                                                                memory_order_relaxed)) {
+  }
+}
+
+tt_status tt_memory_reserve(tt_device *d, int64_t bytes, int64_t counted) {
+  int64_t limit = d->options.memory_limit;
+  if (!limit || bytes <= 0) return TT_OK;
+  int64_t live = atomic_load_explicit(&d->live_bytes, memory_order_relaxed) - counted;
+  if (live + bytes <= limit) return TT_OK;
+  return tt_status_make(TT_OUT_OF_MEMORY,
+                        "TPU out of memory. Tried to allocate %.2f MiB. The device has a limit of %.2f MiB "
+                        "(TORCH_TPU_HBM_LIMIT) of which %.2f MiB are in use by %lld arrays of this process.",
+                        (double)bytes / 1048576, (double)limit / 1048576, (double)live / 1048576,
+                        (long long)atomic_load_explicit(&d->live_values, memory_order_relaxed));
+}
+
+tt_memory_stats tt_device_memory(const tt_device *d) {
+  return (tt_memory_stats){
+      .live_bytes = atomic_load_explicit(&d->live_bytes, memory_order_relaxed),
+      .peak_bytes = atomic_load_explicit(&d->peak_bytes, memory_order_relaxed),
+      .limit_bytes = d->options.memory_limit,
+      .live_values = atomic_load_explicit(&d->live_values, memory_order_relaxed),
+      .total_values = atomic_load_explicit(&d->total_values, memory_order_relaxed),
+  };
+}
+
+void tt_device_reset_peak_memory(tt_device *d) {
+  atomic_store_explicit(&d->peak_bytes, atomic_load_explicit(&d->live_bytes, memory_order_relaxed), memory_order_relaxed);
+}

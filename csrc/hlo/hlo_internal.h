@@ -1,0 +1,97 @@
+/* What the files of csrc/hlo share: the builder's insides and the one way to append an operation. */
+#ifndef TT_HLO_HLO_INTERNAL_H
+#define TT_HLO_HLO_INTERNAL_H
+
+#include "hlo/hlo.h"
+
+typedef struct hlo_param_info {
+  hlo_value value;
+  const char *attributes; /* null: none */
+} hlo_param_info;
+
+struct hlo_builder {
+  tt_arena *arena;
+  const char *function_name;
+  bool is_public;
+  const char *context;
+  tt_status failure;
+  tt_strbuf body; /* the operations so far */
+  tt_strbuf text; /* the whole function, once finished */
+  uint32_t last_id;
+  uint32_t closed_from; /* inside the body of reduce, sort, ...: values with smaller ids must not be used */
+  int depth;            /* of nested regions */
+  hlo_param_info *params;
+  int param_count, param_capacity;
+  const char *result_types; /* of the function: null until hlo_return */
+  hlo_precision precision;
+  double cost;
+  const hlo_type *poison; /* rank 0, but with readable dims: what values of a failed builder have as type */
+};
+
+typedef struct hlo_region {
+  int argument_count;
+  const hlo_type *const *argument_types;
+  int result_count;
+  const hlo_type *const *result_types;
+  hlo_body body; /* null: returns the last result_count arguments */
+  void *context;
+} hlo_region;
+
+typedef struct hlo_op {
+  const char *name;
+  int operand_count;
+  const hlo_value *operands;
+  const char *attributes; /* null: none */
+  int result_count;
+  const hlo_type *const *result_types;
+  int region_count;
+  const hlo_region *regions;
+  bool closed_regions;   /* bodies may use nothing from outside */
+  double region_repeats; /* how often the bodies run, for the cost */
+} hlo_op;
+
+/* Appends one operation; out gets its results (HLO_NONE if the builder has failed). */
+void hlo_op_emit(hlo_builder *b, const hlo_op *op, hlo_value *out);
+/* The same for one result and no region. */
+hlo_value hlo_emit(hlo_builder *b, const char *name, int operand_count, const hlo_value *operands,
+                   const char *attributes, const hlo_type *result);
+/* Fails with "<name>: <message>". */
+hlo_value hlo_op_fail(hlo_builder *b, const char *name, const char *format, ...) TT_PRINTF(3, 4);
+/* False, with a failure recorded, if the builder has failed or an operand is none or out of reach. */
+bool hlo_check_operands(hlo_builder *b, const char *name, int count, const hlo_value *operands);
+/* False, with a failure, unless all dimensions are static: for operations that have no bounded form. */
+bool hlo_check_static(hlo_builder *b, const char *name, hlo_value x);
+/* False, with a failure, unless 0 <= axis < rank. */
+bool hlo_check_axis(hlo_builder *b, const char *name, int axis, int rank);
+/* False, with a failure, unless the `count` axes are unique and in range; *out_mask gets their bits. */
+bool hlo_check_axes(hlo_builder *b, const char *name, int count, const int *axes, int rank, uint64_t *out_mask);
+hlo_value hlo_none(const hlo_builder *b);
+void hlo_fill_none(const hlo_builder *b, int count, hlo_value *out);
+void hlo_add_cost(hlo_builder *b, double units);
+
+/* The body of a reducer; the context is a hlo_reducer. */
+void hlo_reducer_body(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out);
+/* False, with a failure, unless n >= 1 inputs share a shape and each init is a number of its input's dtype. */
+bool hlo_check_inits(hlo_builder *b, const char *name, int n, const hlo_value *inputs, const hlo_value *inits);
+/* An operation on n inputs and n inits with one closed body (2n numbers to n) and n results of `shape`'s dims. */
+void hlo_emit_reduction(hlo_builder *b, const char *name, int n, const hlo_value *inputs, const hlo_value *inits,
+                        const char *attributes, const hlo_type *shape, double repeats, hlo_body body, void *context,
+                        hlo_value *out);
+/* How many windows fit into a dimension. */
+int64_t hlo_window_count(int64_t size, int64_t window, int64_t stride, int64_t base_dilation, int64_t window_dilation,
+                         int64_t low, int64_t high);
+
+/* A type with the given dynamic mask. */
+const hlo_type *hlo_type_make_bounded(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims, uint64_t dynamic);
+bool hlo_type_same_shape(const hlo_type *a, const hlo_type *b);
+
+/* Texts in the arena. take_text moves a non-empty string there and frees it. */
+const char *hlo_take_text(hlo_builder *b, tt_strbuf *s);
+const char *hlo_type_text(hlo_builder *b, const hlo_type *t);
+const char *hlo_shape_text(hlo_builder *b, int rank, const int64_t *dims);                      /* [2, 3] */
+const char *hlo_array_text(hlo_builder *b, int count, const int64_t *values);                   /* array<i64: 2, 3> */
+const char *hlo_axes_text(hlo_builder *b, int count, const int *values);                        /* [0, 1] */
+const char *hlo_axes_array_text(hlo_builder *b, int count, const int *values);                  /* array<i64: 0, 1> */
+const char *hlo_pairs_text(hlo_builder *b, int count, const int64_t *low, const int64_t *high); /* dense<[[..]]> : .. */
+
+#endif

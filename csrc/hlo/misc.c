@@ -1,0 +1,79 @@
+/* Random bits, barriers, calls. */
+#include <string.h>
+
+#include "hlo/hlo_internal.h"
+
+void hlo_rng_bits(hlo_builder *b, hlo_value state, tt_dtype dtype, int rank, const int64_t *dims, hlo_value out[2]) {
+  static const char name[] = "stablehlo.rng_bit_generator";
+  hlo_fill_none(b, 2, out);
+  if (!hlo_check_operands(b, name, 1, &state)) return;
+  int64_t words = state.type->rank == 1 ? state.type->dims[0] : 0;
+  if (state.type->dtype != TT_U64 || (words != 2 && words != 3)) {
+    hlo_op_fail(b, name, "the state must be tensor<2xui64> or tensor<3xui64>, got %s", hlo_type_text(b, state.type));
+    return;
+  }
+  if (!tt_dtype_is_int(dtype) || tt_dtype_table[dtype].is_signed) {
+    hlo_op_fail(b, name, "makes unsigned integers, not %s", tt_dtype_name(dtype));
+    return;
+  }
+  const hlo_type *types[2] = {state.type, hlo_type_make(b, dtype, rank, dims)};
+  if (hlo_failed(b)) return;
+  hlo_op op = {.name = name,
+               .operand_count = 1,
+               .operands = &state,
+               .result_count = 2,
+               .result_types = types,
+               .attributes = words == 2 ? "rng_algorithm = #stablehlo<rng_algorithm THREE_FRY>"
+                                        : "rng_algorithm = #stablehlo<rng_algorithm PHILOX>"};
+  hlo_add_cost(b, 12.0 * (double)hlo_type_numel(types[1]));
+  hlo_op_emit(b, &op, out);
+}
+
+hlo_value hlo_optimization_barrier(hlo_builder *b, hlo_value x) {
+  return hlo_emit(b, "stablehlo.optimization_barrier", 1, &x, NULL, x.type);
+}
+
+/* Text as an MLIR string literal. */
+static const char *quote(hlo_builder *b, const char *text) {
+  tt_strbuf s = TT_STRBUF_INIT;
+  tt_strbuf_add(&s, "\"");
+  for (; *text; text++) {
+    unsigned char c = (unsigned char)*text;
+    if (c < 32 || c > 126 || c == '"' || c == '\\') tt_strbuf_printf(&s, "\\%02X", c);
+    else tt_strbuf_add_bytes(&s, text, 1);
+  }
+  tt_strbuf_add(&s, "\"");
+  return hlo_take_text(b, &s);
+}
+
+void hlo_custom_call_variadic(hlo_builder *b, const char *target, int count, const hlo_value *operands,
+                              int result_count, const hlo_type *const *types, const char *config, hlo_value *out) {
+  const char *attributes = tt_arena_printf(b->arena, "call_target_name = %s, api_version = 4 : i32%s%s",
+                                           quote(b, target), config ? ", backend_config = " : "", config ? config : "");
+  hlo_op op = {.name = "stablehlo.custom_call",
+               .operand_count = count,
+               .operands = operands,
+               .attributes = attributes,
+               .result_count = result_count,
+               .result_types = types};
+  hlo_op_emit(b, &op, out);
+  for (int i = 0; i < count && !hlo_failed(b); i++) hlo_add_cost(b, (double)hlo_type_numel(operands[i].type));
+}
+
+hlo_value hlo_custom_call(hlo_builder *b, const char *target, int count, const hlo_value *operands,
+                          const hlo_type *type, const char *config) {
+  hlo_value out;
+  hlo_custom_call_variadic(b, target, count, operands, 1, &type, config, &out);
+  return out;
+}
+
+void hlo_call(hlo_builder *b, const char *function, int count, const hlo_value *operands, int result_count,
+              const hlo_type *const *types, hlo_value *out) {
+  hlo_op op = {.name = "func.call",
+               .operand_count = count,
+               .operands = operands,
+               .result_count = result_count,
+               .result_types = types,
+               .attributes = tt_arena_printf(b->arena, "callee = @%s", function)};
+  hlo_op_emit(b, &op, out);
+}

@@ -1,0 +1,193 @@
+/* Pieces on whole arrays that several operator families share. Scans are in scan.c. */
+#include "ops/array.h"
+
+#include <string.h>
+
+const int64_t tt_zeros[TT_MAX_RANK + 1] = {0};
+const int64_t tt_ones[TT_MAX_RANK + 1] = {
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+};
+
+hlo_value tt_opmath_arg(tt_lower *l, int arg) {
+  if (!tt_arg_given(l, arg)) return HLO_NONE;
+  hlo_value x = tt_tensor_arg(l, arg);
+  return tt_cast(l, x, tt_dtype_opmath(tt_elem(x)));
+}
+
+hlo_value tt_flatten(tt_lower *l, hlo_value x) { return hlo_reshape(l->b, x, 1, (int64_t[]){tt_numel(x)}); }
+
+hlo_value tt_at_least_1d(tt_lower *l, hlo_value x) { return tt_rank(x) ? x : hlo_reshape(l->b, x, 1, tt_ones); }
+
+hlo_value tt_spread(tt_lower *l, hlo_value x, int dim, int rank, const int64_t *dims) {
+  return hlo_broadcast_in_dim(l->b, x, rank, dims, &dim);
+}
+
+hlo_value tt_unsqueeze(tt_lower *l, hlo_value x, int dim) {
+  int64_t dims[TT_MAX_RANK + 1];
+  for (int d = 0; d <= tt_rank(x); d++) dims[d] = d < dim ? tt_size(x, d) : d > dim ? tt_size(x, d - 1) : 1;
+  return hlo_reshape(l->b, x, tt_rank(x) + 1, dims);
+}
+
+/* ---- sets of dimensions --------------------------------------------------------------------------------------- */
+
+tt_axes tt_axes_all(int rank, bool keepdim) {
+  tt_axes a = {.count = rank, .keepdim = keepdim};
+  for (int d = 0; d < rank; d++) a.dims[d] = d;
+  return a;
+}
+
+tt_axes tt_axes_one(int dim, bool keepdim) { return (tt_axes){.count = 1, .keepdim = keepdim, .dims = {dim}}; }
+
+int64_t tt_axes_numel(hlo_value x, const tt_axes *axes) {
+  int64_t n = 1;
+  for (int i = 0; i < axes->count; i++) n *= tt_size(x, axes->dims[i]);
+  return n;
+}
+
+hlo_value tt_reduce_axes(tt_lower *l, hlo_value x, hlo_reducer r, const tt_axes *axes) {
+  return axes->count ? tt_reduce(l, x, r, axes->count, axes->dims, axes->keepdim) : x;
+}
+
+static hlo_value reduce_away(tt_lower *l, hlo_value x, hlo_reducer r, const tt_axes *axes) {
+  return axes->count ? tt_reduce(l, x, r, axes->count, axes->dims, false) : x;
+}
+
+static hlo_value expand(tt_lower *l, hlo_value reduced, hlo_value x, const tt_axes *axes) {
+  return axes->count ? tt_expand_reduced(l, reduced, x, axes->count, axes->dims) : reduced;
+}
+
+hlo_value tt_reduce_back(tt_lower *l, hlo_value x, hlo_reducer r, const tt_axes *axes) {
+  return expand(l, reduce_away(l, x, r, axes), x, axes);
+}
+
+hlo_value tt_mean(tt_lower *l, hlo_value x, const tt_axes *axes) {
+  hlo_value sum = reduce_away(l, x, HLO_REDUCE_ADD, axes);
+  return hlo_div(l->b, sum, hlo_scalar_f64(l->b, tt_elem(x), (double)tt_axes_numel(x, axes)));
+}
+
+void tt_moments(tt_lower *l, hlo_value x, const tt_axes *axes, hlo_value *out_mean, hlo_value *out_squares) {
+  *out_mean = tt_mean(l, x, axes);
+  hlo_value distance = hlo_sub(l->b, x, expand(l, *out_mean, x, axes));
+  *out_squares = reduce_away(l, hlo_mul(l->b, distance, distance), HLO_REDUCE_ADD, axes);
+}
+
+hlo_value tt_keep_axes(tt_lower *l, hlo_value reduced, hlo_value x, const tt_axes *axes) {
+  if (!axes->keepdim) return reduced;
+  int64_t dims[TT_MAX_RANK];
+  memcpy(dims, tt_dims(x), (size_t)tt_rank(x) * sizeof *dims);
+  for (int i = 0; i < axes->count; i++) dims[axes->dims[i]] = 1;
+  return hlo_reshape(l->b, reduced, tt_rank(x), dims);
+}
+
+/* Two plain reductions instead of one over pairs: they vectorise, and every plugin has them. */
+void tt_extreme(tt_lower *l, hlo_value x, int dim, bool is_max, hlo_value *out_value, hlo_value *out_index) {
+  hlo_builder *b = l->b;
+  tt_axes axes = tt_axes_one(dim, false);
+  hlo_value value = reduce_away(l, x, is_max ? HLO_REDUCE_MAX : HLO_REDUCE_MIN, &axes);
+  hlo_value hit = hlo_compare(b, HLO_EQ, x, expand(l, value, x, &axes));
+  if (tt_dtype_is_float(tt_elem(x))) hit = hlo_or(b, hit, hlo_compare(b, HLO_NE, x, x));
+  int64_t size = tt_size(x, dim);
+  tt_dtype type = size <= INT32_MAX ? TT_I32 : TT_I64;
+  hlo_value position = hlo_iota(b, type, tt_rank(x), tt_dims(x), dim);
+  position = hlo_select(b, hit, position, hlo_scalar_i64(b, type, size ? size - 1 : 0));
+  *out_value = value;
+  *out_index = hlo_convert(b, reduce_away(l, position, HLO_REDUCE_MIN, &axes), TT_I64);
+}
+
+/* ---- indexed reading and writing ------------------------------------------------------------------------------ */
+
+hlo_value tt_index_ready(tt_lower *l, hlo_value index, int64_t size, bool wrap, const char *message) {
+  hlo_builder *b = l->b;
+  if (tt_elem(index) != TT_I32 && tt_elem(index) != TT_I64) index = tt_cast(l, index, TT_I64);
+  if (tt_elem(index) == TT_I32 && size > INT32_MAX) index = hlo_convert(b, index, TT_I64);
+  tt_dtype type = tt_elem(index);
+  hlo_value zero = hlo_scalar_i64(b, type, 0), end = hlo_scalar_i64(b, type, size);
+  if (message && tt_numel(index)) {
+    hlo_value low = wrap ? hlo_scalar_i64(b, type, -size) : zero;
+    hlo_value ok = hlo_and(b, hlo_compare(b, HLO_GE, index, low), hlo_compare(b, HLO_LT, index, end));
+    tt_check(l, ok, TT_INDEX_ERROR, message);
+  }
+  if (wrap) index = hlo_select(b, hlo_compare(b, HLO_LT, index, zero), hlo_add(b, index, end), index);
+  return size <= INT32_MAX ? hlo_convert(b, index, TT_I32) : index;
+}
+
+/* Where the window dimensions lie when index_rank dimensions stand in for `dim`. */
+static int window_dims(int rank, int index_rank, int dim, int *out) {
+  int n = 0;
+  for (int d = 0; d < rank; d++) {
+    if (d != dim) out[n++] = d < dim ? d : d - 1 + index_rank;
+  }
+  return n;
+}
+
+hlo_value tt_rows_take(tt_lower *l, hlo_value x, hlo_value index, int dim) {
+  int rank = tt_rank(x), index_rank = tt_rank(index), windows[TT_MAX_RANK];
+  int64_t dims[2 * TT_MAX_RANK], slice[TT_MAX_RANK];
+  memcpy(slice, tt_dims(x), (size_t)rank * sizeof *slice);
+  if (tt_numel(x) == 0 || tt_numel(index) == 0) { /* nothing to read: a gather may not even be well-formed */
+    for (int d = 0; d < rank - 1 + index_rank; d++) {
+      dims[d] = d < dim ? slice[d] : d < dim + index_rank ? tt_size(index, d - dim) : slice[d - index_rank + 1];
+    }
+    return hlo_full_i64(l->b, tt_elem(x), rank - 1 + index_rank, dims, 0);
+  }
+  slice[dim] = 1;
+  hlo_gather_spec spec = {.offset_dims_count = window_dims(rank, index_rank, dim, windows),
+                          .collapsed_count = 1,
+                          .start_index_map_count = 1,
+                          .offset_dims = windows,
+                          .collapsed_slice_dims = &dim,
+                          .start_index_map = &dim,
+                          .index_vector_dim = index_rank,
+                          .slice_sizes = slice};
+  return hlo_gather(l->b, x, index, &spec);
+}
+
+hlo_value tt_scatter(tt_lower *l, hlo_value base, hlo_value index, hlo_value updates, const hlo_scatter_spec *spec,
+                     int reducer) {
+  if (tt_numel(base) == 0 || tt_numel(updates) == 0) return base;
+  if (reducer == TT_OVERWRITE) return hlo_scatter(l->b, base, index, updates, spec, NULL, NULL);
+  tt_dtype type = tt_elem(base), wide = tt_dtype_opmath(type);
+  base = hlo_convert(l->b, base, wide);
+  updates = hlo_convert(l->b, updates, wide);
+  return hlo_convert(l->b, hlo_scatter_reduce(l->b, base, index, updates, spec, (hlo_reducer)reducer), type);
+}
+
+hlo_value tt_rows_put(tt_lower *l, hlo_value base, hlo_value index, hlo_value updates, int dim, int reducer) {
+  int windows[TT_MAX_RANK];
+  hlo_scatter_spec spec = {.update_window_count = window_dims(tt_rank(base), tt_rank(index), dim, windows),
+                           .inserted_count = 1,
+                           .scatter_dims_count = 1,
+                           .update_window_dims = windows,
+                           .inserted_window_dims = &dim,
+                           .scatter_dims_to_operand_dims = &dim,
+                           .index_vector_dim = tt_rank(index)};
+  return tt_scatter(l, base, index, updates, &spec, reducer);
+}
+
+/* The row-major position in an array of these dims that `index` along dim and its own coordinates elsewhere name. */
+static hlo_value linear_index(tt_lower *l, int rank, const int64_t *dims, hlo_value index, int dim) {
+  hlo_builder *b = l->b;
+  if (rank == 1) return index;
+  int64_t stride = 1, numel = 1;
+  for (int d = 0; d < rank; d++) numel *= dims[d];
+  tt_dtype type = numel <= INT32_MAX ? TT_I32 : TT_I64;
+  hlo_value sum = HLO_NONE;
+  for (int d = rank - 1; d >= 0; stride *= dims[d--]) {
+    if (d != dim && tt_size(index, d) == 1) continue;
+    hlo_value term = d == dim ? hlo_convert(b, index, type) : hlo_iota(b, type, rank, tt_dims(index), d);
+    term = stride == 1 ? term : hlo_mul(b, term, hlo_scalar_i64(b, type, stride));
+    sum = hlo_is_none(sum) ? term : hlo_add(b, sum, term);
+  }
+  return sum;
+}
+
+hlo_value tt_gather_along(tt_lower *l, hlo_value x, hlo_value index, int dim) {
+  return tt_rows_take(l, tt_flatten(l, x), linear_index(l, tt_rank(x), tt_dims(x), index, dim), 0);
+}
+
+hlo_value tt_scatter_along(tt_lower *l, hlo_value base, hlo_value index, hlo_value updates, int dim, int reducer) {
+  hlo_value linear = linear_index(l, tt_rank(base), tt_dims(base), index, dim);
+  hlo_value flat = tt_rows_put(l, tt_flatten(l, base), linear, updates, 0, reducer);
+  return hlo_reshape(l->b, flat, tt_rank(base), tt_dims(base));
+}

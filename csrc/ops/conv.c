@@ -1,0 +1,218 @@
+/* Convolutions of one to three spatial dimensions and their gradients.
+ *
+ * Three maps over the same geometry are enough. Let y = plain(x, w) be the ordinary convolution. Then the transposed
+ * convolution is adjoint(y, w), and the gradients of either are made of the three:
+ *
+ *              output          gradient of input      gradient of weight
+ *   ordinary   plain(x, w)     adjoint(dy, w)         weight(x, dy)
+ *   transposed adjoint(x, w)   plain(dy, w)           weight(dy, x)
+ */
+#include <string.h>
+
+#include "ops/pieces.h"
+
+enum { MAX_SPATIAL = 3 };
+
+typedef struct geometry {
+  int spatial;
+  int64_t stride[MAX_SPATIAL], padding[MAX_SPATIAL], dilation[MAX_SPATIAL], output_padding[MAX_SPATIAL], groups;
+  bool transposed;
+} geometry;
+
+/* The positions of the convolution's arguments in a row. */
+typedef struct conv_args {
+  int input, weight, stride, padding, dilation, transposed, output_padding, groups;
+} conv_args;
+
+static const conv_args forward_args = {0, 1, 3, 4, 5, 6, 7, 8};
+static const conv_args backward_args = {1, 2, 4, 5, 6, 7, 8, 9};
+static const conv_args overrideable_backward_args = {1, 2, 3, 4, 5, 6, 7, 8};
+
+static const int spatial_dims[MAX_SPATIAL] = {2, 3, 4};
+
+/* ---- arguments ---------------------------------------------------------------------------------------------- */
+
+/* A list with one entry stands for all spatial dimensions. */
+static void read_spatial(tt_lower *l, int arg, int spatial, int64_t if_none, int64_t *out) {
+  int count;
+  const int64_t *list = tt_ints_arg(l, arg, &count);
+  if (count > 1 && count != spatial)
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "expected stride, padding, dilation and output_padding to be a single integer "
+             "value or a list of %d values to match the convolution dimensions, but got %s", spatial,
+             tt_sizes_text(l, count, list));
+  for (int d = 0; d < spatial; d++) out[d] = count == 0 ? if_none : count == 1 ? list[0] : list[d < count ? d : 0];
+}
+
+static bool read_geometry(tt_lower *l, const conv_args *a, geometry *out) {
+  const tt_tensor *input = tt_tensor_arg_meta(l, a->input), *weight = tt_tensor_arg_meta(l, a->weight);
+  geometry g = {.spatial = weight->rank - 2, .groups = tt_int_arg(l, a->groups, 1),
+                .transposed = tt_bool_arg(l, a->transposed)};
+  if (g.spatial < 1 || g.spatial > MAX_SPATIAL || input->rank != weight->rank) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "Expected %dD or %dD input to conv%dd, but got input of size: %s",
+             weight->rank - 1, weight->rank, g.spatial, tt_sizes_text(l, input->rank, input->sizes));
+    return false;
+  }
+  read_spatial(l, a->stride, g.spatial, 1, g.stride);
+  read_spatial(l, a->padding, g.spatial, 0, g.padding);
+  read_spatial(l, a->dilation, g.spatial, 1, g.dilation);
+  read_spatial(l, a->output_padding, g.spatial, 0, g.output_padding);
+  const int64_t *x = input->sizes, *w = weight->sizes;
+  if (g.groups < 1)
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "expected groups to be greater than 0, but got groups=%lld", (long long)g.groups);
+  else if (w[0] % g.groups)
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "Given groups=%lld, expected weight to be divisible by %lld at dimension 0, but "
+             "got weight of size %s instead", (long long)g.groups, (long long)g.groups, tt_sizes_text(l, weight->rank, w));
+  else if (x[1] != (g.transposed ? w[0] : w[1] * g.groups))
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "Given %sgroups=%lld, weight of size %s, expected input%s to have %lld channels, "
+             "but got %lld channels instead", g.transposed ? "transposed=1, " : "", (long long)g.groups,
+             tt_sizes_text(l, weight->rank, w), tt_sizes_text(l, input->rank, x),
+             (long long)(g.transposed ? w[0] : w[1] * g.groups), (long long)x[1]);
+  if (input->dtype != weight->dtype)
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "Input type (%s) and weight type (%s) should be the same",
+             tt_dtype_name((tt_dtype)input->dtype), tt_dtype_name((tt_dtype)weight->dtype));
+  for (int d = 0; d < g.spatial; d++) {
+    if (g.stride[d] < 1) hlo_fail(l->b, TT_INVALID_ARGUMENT, "non-positive stride is not supported");
+    if (g.dilation[d] < 1) hlo_fail(l->b, TT_INVALID_ARGUMENT, "dilation should be greater than zero");
+    if (g.padding[d] < 0) hlo_fail(l->b, TT_INVALID_ARGUMENT, "negative padding is not supported");
+  }
+  *out = g;
+  return !hlo_failed(l->b);
+}
+
+/* ---- the three maps ----------------------------------------------------------------------------------------- */
+
+static int64_t reach(int64_t size, int64_t step) { return size ? (size - 1) * step + 1 : 0; }
+
+/* Half types accumulate in float32: ask for an f32 result, the caller converts. */
+static hlo_value convolve(tt_lower *l, hlo_value lhs, hlo_value rhs, const hlo_conv *spec) {
+  return hlo_convolution(l->b, lhs, rhs, spec, tt_dtype_opmath(lhs.type->dtype));
+}
+
+/* y_spatial: the result's spatial sizes where they are known (a transposed convolution's output padding may have left
+ * room for more windows), else null. */
+static hlo_value plain(tt_lower *l, const geometry *g, hlo_value x, hlo_value w, const int64_t *y_spatial) {
+  if (hlo_is_none(x) || hlo_is_none(w)) return HLO_NONE;
+  int64_t high[MAX_SPATIAL];
+  for (int d = 0; d < g->spatial; d++) {
+    int64_t padded = x.type->dims[2 + d] + 2 * g->padding[d], window = reach(w.type->dims[2 + d], g->dilation[d]);
+    if (padded < window)
+      return hlo_fail(l->b, TT_INVALID_ARGUMENT, "Calculated padded input size per channel: (%lld). Kernel size: (%lld). "
+                      "Kernel size can't be greater than actual input size", (long long)padded, (long long)window);
+    high[d] = g->padding[d];
+    if (y_spatial) high[d] = reach(y_spatial[d], g->stride[d]) - 1 + window - x.type->dims[2 + d] - g->padding[d];
+  }
+  return convolve(l, x, w, &(hlo_conv){.lhs_batch = 0, .lhs_feature = 1, .rhs_output_feature = 0, .rhs_input_feature = 1,
+                                       .out_batch = 0, .out_feature = 1, .lhs_spatial = spatial_dims,
+                                       .rhs_spatial = spatial_dims, .out_spatial = spatial_dims, .stride = g->stride,
+                                       .pad_low = g->padding, .pad_high = high, .rhs_dilation = g->dilation,
+                                       .feature_groups = g->groups, .batch_groups = 1});
+}
+
+/* [out, in / groups, ...] to [out / groups, in, ...]: the weight of the adjoint, with features before and after swapped
+ * within each group. */
+static hlo_value swap_within_groups(tt_lower *l, hlo_value w, int64_t groups) {
+  if (groups == 1 || hlo_is_none(w)) return w;
+  w = tt_split_dim(l, w, 0, 2, (int64_t[]){groups, w.type->dims[0] / groups});
+  w = tt_move_dim(l, w, 0, 1);
+  return tt_merge_dims(l, w, 1, 2);
+}
+
+/* The weights are reversed by an operation of their own: a convolution with window reversal takes a slow path. */
+static hlo_value adjoint(tt_lower *l, const geometry *g, hlo_value y, hlo_value w, const int64_t *x_spatial) {
+  if (hlo_is_none(y) || hlo_is_none(w)) return HLO_NONE;
+  int64_t low[MAX_SPATIAL], high[MAX_SPATIAL];
+  for (int d = 0; d < g->spatial; d++) {
+    int64_t window = (w.type->dims[2 + d] - 1) * g->dilation[d];
+    low[d] = window - g->padding[d];
+    high[d] = x_spatial[d] + window - reach(y.type->dims[2 + d], g->stride[d]) - low[d];
+  }
+  w = swap_within_groups(l, hlo_reverse(l->b, w, g->spatial, spatial_dims), g->groups);
+  if (hlo_is_none(w)) return w;
+  return convolve(l, y, w, &(hlo_conv){.lhs_batch = 0, .lhs_feature = 1, .rhs_output_feature = 1, .rhs_input_feature = 0,
+                                       .out_batch = 0, .out_feature = 1, .lhs_spatial = spatial_dims,
+                                       .rhs_spatial = spatial_dims, .out_spatial = spatial_dims, .pad_low = low,
+                                       .pad_high = high, .lhs_dilation = g->stride, .rhs_dilation = g->dilation,
+                                       .feature_groups = g->groups, .batch_groups = 1});
+}
+
+/* The batch is what is summed over, so it takes the features' place. */
+static hlo_value weight_gradient(tt_lower *l, const geometry *g, hlo_value x, hlo_value y, const int64_t *w_spatial) {
+  if (hlo_is_none(x) || hlo_is_none(y)) return HLO_NONE;
+  int64_t high[MAX_SPATIAL];
+  for (int d = 0; d < g->spatial; d++)
+    high[d] = reach(w_spatial[d], g->dilation[d]) - 1 + reach(y.type->dims[2 + d], g->stride[d]) - x.type->dims[2 + d] -
+              g->padding[d];
+  return convolve(l, x, y, &(hlo_conv){.lhs_batch = 1, .lhs_feature = 0, .rhs_output_feature = 1, .rhs_input_feature = 0,
+                                       .out_batch = 1, .out_feature = 0, .lhs_spatial = spatial_dims,
+                                       .rhs_spatial = spatial_dims, .out_spatial = spatial_dims, .stride = g->dilation,
+                                       .pad_low = g->padding, .pad_high = high, .rhs_dilation = g->stride,
+                                       .feature_groups = 1, .batch_groups = g->groups});
+}
+
+/* ---- rows --------------------------------------------------------------------------------------------------- */
+
+static void lower_convolution(tt_lower *l) {
+  geometry g;
+  if (!read_geometry(l, &forward_args, &g)) return;
+  const tt_tensor *input = tt_tensor_arg_meta(l, 0), *weight = tt_tensor_arg_meta(l, 1);
+  hlo_value x = tt_tensor_arg(l, 0), w = tt_tensor_arg(l, 1), y;
+  if (g.transposed) {
+    int64_t out[MAX_SPATIAL];
+    for (int d = 0; d < g.spatial; d++)
+      out[d] = (input->sizes[2 + d] - 1) * g.stride[d] - 2 * g.padding[d] + g.dilation[d] * (weight->sizes[2 + d] - 1) +
+               g.output_padding[d] + 1;
+    y = adjoint(l, &g, x, w, out);
+  } else {
+    y = plain(l, &g, x, w, NULL);
+  }
+  if (hlo_is_none(y)) return;
+  if (tt_arg_given(l, 2)) y = hlo_add(l->b, y, tt_along(l, tt_cast(l, tt_tensor_arg(l, 2), y.type->dtype), y, 1));
+  tt_result(l, tt_cast(l, y, (tt_dtype)input->dtype));
+}
+
+static void backward(tt_lower *l, const conv_args *a, int mask_arg) {
+  geometry g;
+  if (!read_geometry(l, a, &g)) return;
+  int count;
+  const int64_t *mask = tt_ints_arg(l, mask_arg, &count);
+  if (count != 3) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "expected an output_mask of 3 values, got %d", count);
+    return;
+  }
+  tt_dtype dtype = (tt_dtype)tt_tensor_arg_meta(l, a->input)->dtype;
+  const int64_t *x_sizes = tt_tensor_arg_meta(l, a->input)->sizes, *w_sizes = tt_tensor_arg_meta(l, a->weight)->sizes;
+  hlo_value dy = tt_tensor_arg(l, 0);
+  if (mask[0]) {
+    hlo_value w = tt_tensor_arg(l, a->weight);
+    tt_result(l, tt_cast(l, g.transposed ? plain(l, &g, dy, w, x_sizes + 2) : adjoint(l, &g, dy, w, x_sizes + 2), dtype));
+  } else {
+    tt_result_none(l);
+  }
+  if (mask[1]) {
+    hlo_value x = tt_tensor_arg(l, a->input);
+    hlo_value dw = g.transposed ? weight_gradient(l, &g, dy, x, w_sizes + 2) : weight_gradient(l, &g, x, dy, w_sizes + 2);
+    tt_result(l, tt_cast(l, dw, dtype));
+  } else {
+    tt_result_none(l);
+  }
+  if (mask[2]) {
+    static const int all_but_features[] = {0, 2, 3, 4};
+    hlo_value sum = hlo_reduce(l->b, tt_to_opmath(l, dy), HLO_REDUCE_ADD, 1 + g.spatial, all_but_features);
+    tt_result(l, tt_cast(l, sum, dtype));
+  } else {
+    tt_result_none(l);
+  }
+}
+
+static void lower_convolution_backward(tt_lower *l) { backward(l, &backward_args, 10); }
+static void lower_convolution_backward_overrideable(tt_lower *l) { backward(l, &overrideable_backward_args, 9); }
+
+/* ---- table -------------------------------------------------------------------------------------------------- */
+
+TT_OP_FAMILY(conv,
+  TT_ROW("convolution", lower_convolution, .flags = TT_OP_CHANNELS_LAST),
+  TT_ROW("convolution_overrideable", lower_convolution, .flags = TT_OP_CHANNELS_LAST),
+  TT_ROW("_convolution", lower_convolution, .flags = TT_OP_CHANNELS_LAST),
+  TT_ROW("_convolution.deprecated", lower_convolution, .flags = TT_OP_CHANNELS_LAST),
+  TT_ROW("convolution_backward", lower_convolution_backward, .flags = TT_OP_CHANNELS_LAST),
+  TT_ROW("convolution_backward_overrideable", lower_convolution_backward_overrideable, .flags = TT_OP_CHANNELS_LAST));

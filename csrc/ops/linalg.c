@@ -1,0 +1,207 @@
+/* Linear algebra on StableHLO's two primitives: Cholesky factors and triangular systems. */
+#include <string.h>
+
+#include "ops/pieces.h"
+
+static tt_dtype dtype_of(const tt_lower *l, int arg) { return (tt_dtype)tt_tensor_arg_meta(l, arg)->dtype; }
+
+static bool check_square(tt_lower *l, int arg) {
+  const tt_tensor *a = tt_tensor_arg_meta(l, arg);
+  if (a->rank < 2)
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: The input tensor A must have at least 2 dimensions.", l->op->name);
+  else if (a->sizes[a->rank - 1] != a->sizes[a->rank - 2])
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: A must be batches of square matrices, but they are %lld by %lld matrices",
+             l->op->name, (long long)a->sizes[a->rank - 2], (long long)a->sizes[a->rank - 1]);
+  else if (tt_dtype_is_integral((tt_dtype)a->dtype) || tt_dtype_bytes((tt_dtype)a->dtype) < 4)
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: Expected a floating point or complex tensor as input. Got %s", l->op->name,
+             tt_dtype_name((tt_dtype)a->dtype));
+  return !hlo_failed(l->b);
+}
+
+static hlo_value adjoint_matrix(tt_lower *l, hlo_value a) {
+  int rank = tt_rank_of(a);
+  if (hlo_is_none(a)) return a;
+  a = tt_move_dim(l, a, rank - 1, rank - 2);
+  return tt_dtype_is_complex(a.type->dtype) ? hlo_conj(l->b, a) : a;
+}
+
+/* Keeps the lower (or upper) triangle, zeros elsewhere. */
+static hlo_value triangle(tt_lower *l, hlo_value a, bool upper) {
+  if (hlo_is_none(a)) return a;
+  int rank = a.type->rank;
+  hlo_value row = hlo_iota(l->b, TT_I32, rank, a.type->dims, rank - 2), column = hlo_iota(l->b, TT_I32, rank, a.type->dims, rank - 1);
+  hlo_value inside = hlo_compare(l->b, upper ? HLO_LE : HLO_GE, row, column);
+  return hlo_select(l->b, inside, a, hlo_like_i64(l->b, a, 0));
+}
+
+/* ---- Cholesky ------------------------------------------------------------------------------------------------ */
+
+/* For each matrix of `factor`: 0, or the 1-based place of the first NaN on the diagonal, as int32. */
+static hlo_value first_bad_minor(tt_lower *l, hlo_value factor) {
+  if (hlo_is_none(factor)) return factor;
+  int rank = factor.type->rank;
+  int64_t n = factor.type->dims[rank - 1];
+  hlo_value row = hlo_iota(l->b, TT_I32, rank, factor.type->dims, rank - 2);
+  hlo_value column = hlo_iota(l->b, TT_I32, rank, factor.type->dims, rank - 1);
+  hlo_value part = tt_dtype_is_complex(factor.type->dtype) ? hlo_real(l->b, factor) : factor;
+  hlo_value bad = hlo_and(l->b, hlo_compare(l->b, HLO_EQ, row, column), hlo_compare(l->b, HLO_NE, part, part));
+  hlo_value none = hlo_scalar_i64(l->b, TT_I32, n);
+  int dims[2] = {rank - 2, rank - 1};
+  hlo_value first = hlo_reduce(l->b, hlo_select(l->b, bad, row, none), HLO_REDUCE_MIN, 2, dims);
+  hlo_value is_good = hlo_compare(l->b, HLO_EQ, first, none);
+  return hlo_select(l->b, is_good, hlo_scalar_i64(l->b, TT_I32, 0), hlo_add(l->b, first, hlo_scalar_i64(l->b, TT_I32, 1)));
+}
+
+/* The lower factor and the info code of argument 0. */
+static hlo_value cholesky(tt_lower *l, bool upper, hlo_value *out_info) {
+  hlo_value a = tt_tensor_arg(l, 0);
+  if (upper) a = adjoint_matrix(l, a); /* the factor reads one triangle only: the one that the user filled */
+  hlo_value factor = triangle(l, hlo_cholesky(l->b, a, true), false);
+  *out_info = first_bad_minor(l, factor);
+  return upper ? adjoint_matrix(l, factor) : factor;
+}
+
+static const char not_positive[] = "linalg.cholesky: The factorization could not be completed because the input is not "
+                                   "positive-definite.";
+
+static void check_info(tt_lower *l, hlo_value info) {
+  tt_check(l, hlo_compare(l->b, HLO_EQ, info, hlo_scalar_i64(l->b, TT_I32, 0)), TT_INVALID_ARGUMENT, not_positive);
+}
+
+static void lower_cholesky_ex(tt_lower *l) {
+  if (!check_square(l, 0)) return;
+  hlo_value info, factor = cholesky(l, tt_bool_arg(l, 1), &info);
+  if (tt_bool_arg(l, 2)) check_info(l, info);
+  tt_result(l, factor);
+  tt_result(l, info);
+}
+
+static void lower_cholesky(tt_lower *l) {
+  if (!check_square(l, 0)) return;
+  hlo_value info, factor = cholesky(l, tt_bool_arg(l, 1), &info);
+  check_info(l, info);
+  tt_result(l, factor);
+}
+
+/* ---- triangular systems -------------------------------------------------------------------------------------- */
+
+typedef struct system_form {
+  bool left, upper, unit, transpose, conjugate;
+} system_form;
+
+/* Batch dimensions are broadcast against each other. */
+static bool broadcast_batches(tt_lower *l, hlo_value *a, hlo_value *x) {
+  if (hlo_is_none(*a) || hlo_is_none(*x)) return false;
+  int64_t dims[TT_MAX_RANK];
+  int rank = tt_broadcast_shapes(l, a->type->rank - 2, a->type->dims, x->type->rank - 2, x->type->dims, dims);
+  if (hlo_failed(l->b)) return false;
+  hlo_value *both[2] = {a, x};
+  for (int i = 0; i < 2; i++) {
+    const hlo_type *t = both[i]->type;
+    dims[rank] = t->dims[t->rank - 2];
+    dims[rank + 1] = t->dims[t->rank - 1];
+    *both[i] = hlo_broadcast_to(l->b, *both[i], rank + 2, dims);
+  }
+  return true;
+}
+
+static hlo_value solve(tt_lower *l, hlo_value a, hlo_value x, system_form f) {
+  if (!broadcast_batches(l, &a, &x)) return HLO_NONE;
+  int rank = x.type->rank;
+  if (a.type->dims[rank - 1] != x.type->dims[f.left ? rank - 2 : rank - 1])
+    return hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: Incompatible shapes of A and B for the equation %s (%lldx%lld and %lldx%lld)",
+                    l->op->name, f.left ? "AX = B" : "XA = B", (long long)a.type->dims[rank - 2],
+                    (long long)a.type->dims[rank - 1], (long long)x.type->dims[rank - 2], (long long)x.type->dims[rank - 1]);
+  if (hlo_type_numel(x.type) == 0) return x;
+  return hlo_triangular_solve(l->b, a, x, f.left, !f.upper, f.unit, f.transpose, f.conjugate);
+}
+
+static void check_same(tt_lower *l, int a, int b) {
+  if (dtype_of(l, a) != dtype_of(l, b))
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: Expected A and B to have the same dtype, but found A of type %s and B of type %s",
+             l->op->name, tt_dtype_name(dtype_of(l, a)), tt_dtype_name(dtype_of(l, b)));
+}
+
+static void lower_solve_triangular(tt_lower *l) {
+  if (!check_square(l, 0)) return;
+  check_same(l, 0, 1);
+  if (tt_tensor_arg_meta(l, 1)->rank < 2) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "linalg.solve_triangular: The input tensor B must have at least 2 dimensions.");
+    return;
+  }
+  bool left = !tt_arg_given(l, 3) || tt_bool_arg(l, 3);
+  system_form f = {.left = left, .upper = tt_bool_arg(l, 2), .unit = tt_bool_arg(l, 4)};
+  tt_result(l, solve(l, tt_tensor_arg(l, 0), tt_tensor_arg(l, 1), f));
+}
+
+/* triangular_solve(b, A, upper=True, transpose=False, unitriangular=False) */
+static void lower_triangular_solve(tt_lower *l) {
+  if (!check_square(l, 1)) return;
+  check_same(l, 1, 0);
+  hlo_value a = tt_tensor_arg(l, 1), x = tt_tensor_arg(l, 0);
+  bool transpose = tt_bool_arg(l, 3);
+  system_form f = {.left = true, .upper = !tt_arg_given(l, 2) || tt_bool_arg(l, 2), .unit = tt_bool_arg(l, 4),
+                   .transpose = transpose, .conjugate = false};
+  if (!broadcast_batches(l, &a, &x)) return;
+  tt_result(l, solve(l, a, x, f));
+  tt_result(l, a);
+}
+
+/* x with A x = b, A = L L^H: one triangular system after the other. `factor` holds L, or L^H where upper. */
+static hlo_value solve_from_factor(tt_lower *l, hlo_value factor, hlo_value x, bool upper) {
+  bool is_complex = tt_dtype_is_complex(tt_dtype_of(factor));
+  system_form plain = {.left = true, .upper = upper}, turned = {.left = true, .upper = upper, .transpose = true, .conjugate = is_complex};
+  return solve(l, factor, solve(l, factor, x, upper ? turned : plain), upper ? plain : turned);
+}
+
+static void lower_cholesky_solve_helper(tt_lower *l) {
+  if (!check_square(l, 1)) return;
+  tt_result(l, solve_from_factor(l, tt_tensor_arg(l, 1), tt_tensor_arg(l, 0), tt_bool_arg(l, 2)));
+}
+
+static void lower_cholesky_inverse(tt_lower *l) {
+  if (!check_square(l, 0)) return;
+  hlo_value factor = tt_tensor_arg(l, 0);
+  if (hlo_is_none(factor)) return;
+  int rank = factor.type->rank;
+  hlo_value row = hlo_iota(l->b, TT_I32, rank, factor.type->dims, rank - 2);
+  hlo_value column = hlo_iota(l->b, TT_I32, rank, factor.type->dims, rank - 1);
+  hlo_value identity = tt_cast(l, hlo_compare(l->b, HLO_EQ, row, column), factor.type->dtype);
+  tt_result(l, solve_from_factor(l, factor, identity, tt_bool_arg(l, 1)));
+}
+
+/* ---- cross product -------------------------------------------------------------------------------------------- */
+
+static void lower_cross(tt_lower *l) {
+  const tt_tensor *a = tt_tensor_arg_meta(l, 0), *b = tt_tensor_arg_meta(l, 1);
+  int64_t dims[TT_MAX_RANK];
+  if (a->rank != b->rank) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "linalg.cross: inputs must have the same number of dimensions.");
+    return;
+  }
+  int dim = tt_arg_given(l, 2) ? tt_dim_arg(l, 2, a->rank) : a->rank - 1;
+  int rank = tt_broadcast_shapes(l, a->rank, a->sizes, b->rank, b->sizes, dims);
+  if (hlo_failed(l->b)) return;
+  if (a->rank == 0 || a->sizes[dim] != 3 || b->sizes[dim] != 3) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "linalg.cross: inputs dimension %d must have length 3.", dim);
+    return;
+  }
+  tt_dtype result = tt_promote_args(l, 0, 2), dtype = tt_dtype_opmath(result);
+  static const int64_t next[] = {1, 2, 0}, after[] = {2, 0, 1};
+  hlo_value x = hlo_broadcast_to(l->b, tt_cast(l, tt_tensor_arg(l, 0), dtype), rank, dims);
+  hlo_value y = hlo_broadcast_to(l->b, tt_cast(l, tt_tensor_arg(l, 1), dtype), rank, dims);
+  hlo_value left = hlo_mul(l->b, tt_take(l, x, dim, 3, next), tt_take(l, y, dim, 3, after));
+  hlo_value right = hlo_mul(l->b, tt_take(l, x, dim, 3, after), tt_take(l, y, dim, 3, next));
+  tt_result(l, tt_cast(l, hlo_sub(l->b, left, right), result));
+}
+
+/* ---- table -------------------------------------------------------------------------------------------------- */
+
+TT_OP_FAMILY(linalg,
+  TT_ROW("linalg_cholesky_ex", lower_cholesky_ex, .flags = TT_OP_CHECKS_INDEX),
+  TT_ROW("cholesky", lower_cholesky, .flags = TT_OP_CHECKS_INDEX),
+  TT_ROW("linalg_solve_triangular", lower_solve_triangular),
+  TT_ROW("triangular_solve", lower_triangular_solve),
+  TT_ROW("_cholesky_solve_helper", lower_cholesky_solve_helper),
+  TT_ROW("cholesky_inverse", lower_cholesky_inverse),
+  TT_ROW("linalg_cross", lower_cross));

@@ -1,0 +1,92 @@
+/* From a call to a program: runs the row's lowering over the storages' physical types, puts views, numbers, casts and
+ * writes around it, and returns the text together with what the executor must know. */
+#ifndef TT_OPS_PROGRAM_H
+#define TT_OPS_PROGRAM_H
+
+#include "base/arena.h"
+#include "ops/call.h"
+#include "ops/lower.h"
+
+/* What a storage holds, as far as a program can depend on it. */
+typedef enum tt_holds {
+  TT_HOLDS_NOTHING, /* uninitialised: reads as NaN (0 for integers and bool); dtype and dims unbound */
+  TT_HOLDS_SPLAT,   /* one number everywhere: passed at run time */
+  TT_HOLDS_ARRAY
+} tt_holds;
+
+typedef struct tt_array_type { /* a value's physical type; row-major */
+  uint8_t dtype, rank;
+  const int64_t *dims;
+} tt_array_type;
+
+typedef struct tt_storage_spec {
+  tt_storage *storage; /* identity */
+  tt_holds holds;
+  int64_t nbytes;
+  tt_array_type type; /* NOTHING: unset */
+} tt_storage_spec;
+
+/* A runtime number of the program, by where it comes from. */
+typedef struct tt_number_source {
+  enum { TT_FROM_ARG, TT_FROM_LIST, TT_FROM_SPLAT, TT_FROM_RNG_SEED, TT_FROM_RNG_OFFSET } from;
+  int16_t arg, index; /* argument and list member, or the storage's number */
+} tt_number_source;
+
+/* All numbers that a program needs travel in at most one array per class, number n at position n of number_count; a
+ * lone number in a 0-dim array. Which class a number is taken from depends on the dtype that the lowering wants it in,
+ * so every pack that is a parameter holds all numbers, converted as C does. */
+typedef enum tt_pack { TT_PACK_F32, TT_PACK_F64, TT_PACK_I64, TT_PACK_C64, TT_PACK_C128, TT_PACK_COUNT } tt_pack;
+
+typedef struct tt_result_info {
+  bool none;         /* an undefined result */
+  int write;         /* the storage it was written into, or -1: a new tensor */
+  tt_array_type array; /* new tensors: what the new storage holds */
+  uint8_t dtype, rank; /* the tensor over it: offset 0 */
+  const int64_t *sizes, *strides;
+} tt_result_info;
+
+/* main(storage arrays in input_storages' order, packs in order of tt_pack)
+ *   -> (new tensors' arrays, written storages' arrays, flag) */
+typedef struct tt_program {
+  tt_arena arena; /* owns all below */
+  const char *text;
+  size_t text_size;
+  int input_count;
+  const int *input_storages;     /* indices into the specs */
+  int number_count;
+  const tt_number_source *numbers;
+  uint8_t packs;                 /* bit p: pack p is a parameter */
+  int result_count;
+  const tt_result_info *results;
+  int written_count;
+  const int *written_storages;   /* outputs after the new tensors, in this order */
+  const tt_array_type *written_types;
+  const int *donated_inputs;     /* for each written storage: the input that its output may reuse, or -1 */
+  bool has_check;                /* a last output: i32[], 0 = fine, else 1 + index of the failed check */
+  int check_count;
+  struct tt_check_info { tt_status_code code; const char *message; } const *checks;
+  int output_count;
+  double cost;
+} tt_program;
+
+/* The arguments' storages in order of first appearance: arguments, then writes. Returns their number (at most
+ * capacity). */
+int tt_call_storages(const tt_call *call, tt_storage **out, int capacity);
+
+/* Layout wishes for new results, from whoever knows better (PyTorch's meta kernels); strides null: decide here. */
+typedef struct tt_layout_hint {
+  int rank;
+  const int64_t *strides;
+} tt_layout_hint;
+
+tt_status tt_program_build(const tt_call *call, const tt_storage_spec *specs, int spec_count,
+                           const tt_layout_hint *hints, int hint_count, bool is_cpu, hlo_precision precision,
+                           tt_program **out_program) TT_MUST_USE;
+void tt_program_free(tt_program *p);
+
+/* Is this number compiled into the program? Python's 0, 1 and -1 are (not -0.0, and not what was read from a 0-dim
+ * tensor: a step counter would compile anew at each step), and what the row calls static. The key and the builder must
+ * agree on it. */
+bool tt_number_is_baked(const tt_op *op, int arg, const tt_number *n);
+
+#endif

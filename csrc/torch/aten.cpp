@@ -1,0 +1,154 @@
+// Hand-written kernels: what makes, views and resizes tensors. None of it runs a program.
+#include <ATen/EmptyTensor.h>
+#include <ATen/InferSize.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/is_set_to_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <torch/library.h>
+
+#include "torch/device.h"
+#include "torch/kernel.h"
+
+namespace tt {
+namespace {
+
+void check_options(std::optional<c10::Layout> layout, std::optional<c10::Device> d, std::optional<bool> pin_memory) {
+  TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided, "only the strided layout is supported on device tpu, got ",
+                              layout.value_or(at::kStrided));
+  TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
+  if (d) check_index(*d);
+}
+
+at::Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
+                               std::optional<c10::Device> d, std::optional<bool> pin_memory,
+                               std::optional<at::MemoryFormat> format) {
+  check_options(layout, d, pin_memory);
+  const auto type = c10::dtype_or_default(dtype);
+  dtype_of(type);
+  return at::detail::empty_generic(sizes, allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type, format);
+}
+
+at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<at::ScalarType> dtype,
+                         std::optional<c10::Layout> layout, std::optional<c10::Device> d, std::optional<bool> pin_memory) {
+  check_options(layout, d, pin_memory);
+  const auto type = c10::dtype_or_default(dtype);
+  dtype_of(type);
+  return at::detail::empty_strided_generic(sizes, strides, allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type);
+}
+
+// ---- views ------------------------------------------------------------------------------------------------------
+
+at::Tensor view(const at::Tensor& self, c10::IntArrayRef sizes) { return at::native::view(self, sizes); }
+at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<int64_t> offset) {
+  return at::native::as_strided_tensorimpl(self, sizes, strides, offset);
+}
+at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  return at::native::_reshape_alias(self, sizes, strides);
+}
+at::Tensor unfold(const at::Tensor& self, int64_t dim, int64_t size, int64_t step) {
+  return at::native::unfold(self, dim, size, step);
+}
+at::Tensor view_as_real(const at::Tensor& self) { return at::native::view_as_real(self); }
+at::Tensor view_as_complex(const at::Tensor& self) { return at::native::view_as_complex(self); }
+
+// ---- storages ---------------------------------------------------------------------------------------------------
+
+void reserve(c10::TensorImpl* impl) {
+  if (impl->numel() == 0) return;
+  const size_t needed = at::detail::computeStorageNbytes(impl->sizes(), impl->strides(), impl->itemsize(),
+                                                         static_cast<size_t>(impl->storage_offset()));
+  if (needed > impl->unsafe_storage().nbytes()) resize_storage(impl->unsafe_storage(), needed);
+}
+
+const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef sizes, std::optional<at::MemoryFormat> format) {
+  auto* impl = self.unsafeGetTensorImpl();
+  if (impl->sizes() != sizes || format) {
+    impl->set_sizes_contiguous(sizes);
+    if (format) impl->empty_tensor_restride(*format);
+    reserve(impl);
+  }
+  return self;
+}
+
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  at::native::checkSetStorage(self, source, offset, sizes, strides);
+  auto* impl = self.unsafeGetTensorImpl();
+  impl->set_storage_offset(offset);
+  if (strides.data()) impl->set_sizes_and_strides(sizes, strides);
+  else impl->set_sizes_contiguous(sizes);
+  reserve(impl);
+  return self;
+}
+
+at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
+  const auto count = static_cast<int64_t>(source.nbytes() / self.itemsize());
+  return set_storage(self, std::move(source), 0, {count}, {});
+}
+
+at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+  if (self.unsafeGetTensorImpl() == source.unsafeGetTensorImpl()) return self;
+  return set_storage(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+}
+
+at::Tensor& set_nothing(at::Tensor& self) {
+  return set_storage(self, empty({0}, self.scalar_type()).storage(), 0, {0}, {});
+}
+
+bool is_set_to(const at::Tensor& self, const at::Tensor& other) { return at::native::is_set_to(self, other); }
+
+// nn.Module.to asks this: a CPU parameter may take a tpu tensor's data, so that Parameters and ties between them stay.
+bool has_compatible_shallow_copy_type(const at::Tensor&, const at::Tensor& from) {
+  return from.layout() == at::kStrided && (from.device().is_cpu() || from.device().type() == kType);
+}
+
+// ---- filling ----------------------------------------------------------------------------------------------------
+
+bool fill_at_once(const at::Tensor& self, const c10::Scalar& value) {
+  if (self.numel() == 0) return true;
+  if (!tt_dtype_is_complex(dtype_of(self.scalar_type())) && value.isComplex()) return false;  // the row raises
+  const tt_tensor t = view_of(self);
+  const tt_number number = number_of(value);
+  bool done = false;
+  check(tt_storage_fill(&t, &number, &done));
+  return done;
+}
+
+at::Tensor& fill_scalar(at::Tensor& self, const c10::Scalar& value) {
+  if (!fill_at_once(self, value)) {
+    torch::jit::Stack stack{self, value};
+    call_binding("fill_.Scalar", &stack);
+  }
+  return self;
+}
+
+at::Tensor& zero(at::Tensor& self) { return fill_scalar(self, 0); }
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", empty_memory_format);
+  m.impl("empty_strided", empty_strided);
+  m.impl("view", view);
+  m.impl("as_strided", as_strided);
+  m.impl("_reshape_alias", reshape_alias);
+  m.impl("unfold", unfold);
+  m.impl("view_as_real", view_as_real);
+  m.impl("view_as_complex", view_as_complex);
+  m.impl("resize_", resize_);
+  m.impl("set_.source_Storage_storage_offset", set_storage);
+  m.impl("set_.source_Storage", set_whole_storage);
+  m.impl("set_.source_Tensor", set_tensor);
+  m.impl("set_", set_nothing);
+  m.impl("is_set_to", is_set_to);
+  m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
+  m.impl("fill_.Scalar", fill_scalar);
+  m.impl("zero_", zero);
+}
+
+}  // namespace tt

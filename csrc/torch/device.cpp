@@ -1,0 +1,270 @@
+#include "torch/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <pthread.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/python_headers.h>
+
+#include <atomic>
+#include <mutex>
+
+extern "C" {
+#include "base/env.h"
+#include "pjrt/pjrt.h"
+}
+
+namespace tt {
+namespace {
+
+std::mutex open_lock;
+std::atomic<tt_device*> opened{nullptr};
+std::atomic<bool> forked{false};
+std::vector<std::string> search_dirs;
+
+// ---- waits: the interpreter's lock is given up, Ctrl-C is seen -------------------------------------------------
+
+void* wait_begin() { return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
+void wait_end(void* token) {
+  if (token) PyEval_RestoreThread(static_cast<PyThreadState*>(token));
+}
+bool interrupted() { return Py_IsInitialized() && PyGILState_Check() && PyErr_CheckSignals() != 0; }
+
+void after_fork_in_child() {
+  if (tt_device* d = opened.load()) {
+    forked = true;
+    tt_device_mark_forked(d);
+  }
+}
+
+tt_device* open() {
+  std::lock_guard<std::mutex> guard(open_lock);
+  if (tt_device* d = opened.load()) return d;
+  std::vector<const char*> dirs;
+  for (const auto& dir : search_dirs) dirs.push_back(dir.c_str());
+  char* path = nullptr;
+  check(tt_plugin_find(dirs.data(), static_cast<int>(dirs.size()), &path));
+  tt_device_options options{};
+  options.plugin_path = path;
+  options.hooks = {wait_begin, wait_end, interrupted};
+  options.launch_blocking = tt_env_bool(TT_ENV_TORCH_TPU_LAUNCH_BLOCKING);
+  options.memory_limit = tt_env_bytes(TT_ENV_TORCH_TPU_HBM_LIMIT);
+  options.xla_options = tt_env_string(TT_ENV_TORCH_TPU_INTERNAL_XLA_OPTIONS);
+  options.dump_dir = tt_env_string(TT_ENV_TORCH_TPU_DUMP_TO);
+  tt_device* d = nullptr;
+  tt_status status = tt_device_open(&options, &d);
+  free(path);
+  check(status);
+  static std::once_flag fork_once;
+  std::call_once(fork_once, [] { pthread_atfork(nullptr, nullptr, after_fork_in_child); });
+  opened = d;
+  return d;
+}
+
+}  // namespace
+
+tt_device* device() {
+  tt_device* d = opened.load(std::memory_order_acquire);
+  return d ? d : open();
+}
+tt_device* device_if_open() { return opened.load(std::memory_order_acquire); }
+bool in_bad_fork() { return forked; }
+void set_search_dirs(std::vector<std::string> dirs) { search_dirs = std::move(dirs); }
+
+void shutdown() {
+  if (tt_device* d = device_if_open(); d && !forked) tt_status_free(tt_device_synchronize(d));
+}
+
+// ---- failures ------------------------------------------------------------------------------------------------
+
+void check(tt_status status) {
+  if (C10_LIKELY(!status)) return;
+  const tt_status_code code = tt_status_get_code(status);
+  std::string message = tt_status_message(status);
+  tt_status_free(status);
+  switch (code) {
+    case TT_INDEX_ERROR: C10_THROW_ERROR(IndexError, message);
+    case TT_TYPE_ERROR: C10_THROW_ERROR(TypeError, message);
+    case TT_VALUE_ERROR: C10_THROW_ERROR(ValueError, message);
+    case TT_NOT_IMPLEMENTED: C10_THROW_ERROR(NotImplementedError, message);
+    case TT_OUT_OF_MEMORY: C10_THROW_ERROR(OutOfMemoryError, message);
+    case TT_INTERRUPTED: {
+      python_error error;  // PyErr_CheckSignals has set it
+      error.persist();
+      throw error;
+    }
+    default: C10_THROW_ERROR(Error, message);
+  }
+}
+
+void check_index(c10::Device d) {
+  TORCH_CHECK(d.index() <= 0, "Invalid device argument: expected tpu:0, the one device of this process, but got ", d,
+              ". Is the index right? On a host with several chips each process drives one");
+}
+
+// ---- element types ---------------------------------------------------------------------------------------------
+
+namespace {
+constexpr at::ScalarType scalar_types[TT_DTYPE_COUNT] = {
+    at::kBool,    at::kByte,   at::kChar,   at::kShort,         at::kInt,           at::kLong,          at::kUInt16,
+    at::kUInt32,  at::kUInt64, at::kHalf,   at::kBFloat16,      at::kFloat,         at::kDouble,        at::kComplexFloat,
+    at::kComplexDouble, at::kFloat8_e4m3fn, at::kFloat8_e5m2,   at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz};
+
+struct DtypeMap {
+  uint8_t map[static_cast<int>(at::ScalarType::NumOptions)];
+  constexpr DtypeMap() : map{} {
+    for (auto& m : map) m = TT_DTYPE_NONE;
+    for (int i = 0; i < TT_DTYPE_COUNT; i++) map[static_cast<int>(scalar_types[i])] = static_cast<uint8_t>(i);
+  }
+};
+constexpr DtypeMap dtype_map;
+}  // namespace
+
+tt_dtype dtype_of(at::ScalarType t) {
+  const auto d = static_cast<tt_dtype>(dtype_map.map[static_cast<int>(t)]);
+  TORCH_CHECK_TYPE(d != TT_DTYPE_NONE, "tensors of dtype ", t, " are not supported on device tpu");
+  return d;
+}
+at::ScalarType scalar_type_of(tt_dtype t) { return scalar_types[t]; }
+
+// ---- storages ------------------------------------------------------------------------------------------------
+
+namespace {
+
+void delete_storage(void* storage) { tt_storage_destroy(static_cast<tt_storage*>(storage)); }
+
+struct Allocator final : c10::DeviceAllocator {
+  c10::DataPtr allocate(size_t nbytes) override {
+    return data_ptr_of(tt_storage_create(device(), static_cast<int64_t>(nbytes)));
+  }
+  void copy_data(void*, const void*, std::size_t) const override {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "the memory of a tpu storage can't be copied by address");
+  }
+
+  // Memory is the plugin's; what is counted are the arrays of this process.
+  bool initialized() override { return device_if_open() != nullptr; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    tt_memory_stats m{};
+    if (const tt_device* d = device_if_open()) m = tt_device_memory(d);
+    const auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    for (auto* array : {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) {
+      (*array)[aggregate].current = m.live_bytes;
+      (*array)[aggregate].peak = m.peak_bytes;
+    }
+    stats.allocation[aggregate].current = stats.active[aggregate].current = m.live_values;
+    stats.allocation[aggregate].allocated = m.total_values;
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {
+    if (tt_device* d = device_if_open()) tt_device_reset_peak_memory(d);
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex) override {
+    const tt_memory_stats m = tt_device_memory(device());
+    TORCH_CHECK_NOT_IMPLEMENTED(m.limit_bytes > 0, "this device doesn't tell how much memory it has; "
+                                "TORCH_TPU_HBM_LIMIT=16GiB gives it a limit");
+    return {static_cast<size_t>(std::max<int64_t>(0, m.limit_bytes - m.live_bytes)), static_cast<size_t>(m.limit_bytes)};
+  }
+};
+Allocator the_allocator;
+
+}  // namespace
+
+c10::Allocator* allocator() { return &the_allocator; }
+
+c10::DataPtr data_ptr_of(tt_storage* s) {
+  return {reinterpret_cast<void*>(tt_storage_address(s)), s, &delete_storage, device0()};
+}
+
+tt_storage* storage_of(const at::TensorBase& t) {
+  const c10::DataPtr& ptr = t.storage().data_ptr();
+  TORCH_CHECK(ptr.get_deleter() == &delete_storage, "expected a tensor with a tpu storage, but got one on ", t.device(),
+              " whose memory was not made by this backend");
+  return static_cast<tt_storage*>(ptr.get_context());
+}
+
+at::Tensor make_tensor(tt_storage* storage, at::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  const auto nbytes = tt_storage_nbytes(storage);
+  auto impl = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), c10::SymInt(nbytes),
+                                                    data_ptr_of(storage), allocator(), /*resizable=*/true);
+  auto t = at::detail::make_tensor<c10::TensorImpl>(std::move(impl), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                                    c10::scalarTypeToTypeMeta(dtype));
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return t;
+}
+
+at::Tensor empty(c10::IntArrayRef sizes, at::ScalarType dtype) {
+  return at::detail::empty_generic(sizes, allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype, std::nullopt);
+}
+
+tt_tensor view_of(const at::TensorBase& t) {
+  auto* impl = t.unsafeGetTensorImpl();
+  tt_tensor out;
+  out.storage = storage_of(t);
+  out.sizes = impl->sizes().data();
+  out.strides = impl->strides().data();
+  out.offset = impl->storage_offset();
+  TORCH_CHECK(impl->dim() <= TT_MAX_RANK, "tensors of more than ", static_cast<int>(TT_MAX_RANK), " dimensions are not supported");
+  out.rank = static_cast<uint8_t>(impl->dim());
+  out.dtype = static_cast<uint8_t>(dtype_of(t.scalar_type()));
+  out.flags = static_cast<uint8_t>((t.is_conj() ? TT_TENSOR_CONJ : 0) | (t.is_neg() ? TT_TENSOR_NEG : 0) |
+                                   (impl->is_wrapped_number() ? TT_TENSOR_WRAPPED_NUMBER : 0) |
+                                   (impl->is_contiguous() ? TT_TENSOR_CONTIGUOUS : 0));
+  return out;
+}
+
+// ---- numbers -------------------------------------------------------------------------------------------------
+
+tt_number number_of(const c10::Scalar& s) {
+  tt_number n{};
+  n.category = TT_NUMBER_PYTHON;
+  if (s.isBoolean()) {
+    n.dtype = TT_BOOL;
+    n.i = s.toBool();
+  } else if (s.isIntegral(false)) {
+    n.dtype = TT_I64;
+    n.i = s.isUnsigned() ? static_cast<int64_t>(s.toUInt64()) : s.toLong();
+  } else if (s.isComplex()) {
+    const auto z = s.toComplexDouble();
+    n.dtype = TT_C128;
+    n.re = z.real();
+    n.im = z.imag();
+  } else {
+    n.dtype = TT_F64;
+    n.re = s.toDouble();
+  }
+  return n;
+}
+
+tt_number number_of(const at::Tensor& t) {
+  const bool wrapped = t.unsafeGetTensorImpl()->is_wrapped_number();
+  tt_number n{};
+  const void* data = t.const_data_ptr();
+  switch (t.scalar_type()) {  // without item(), which goes through the dispatcher
+    case at::kDouble: n.re = *static_cast<const double*>(data); break;
+    case at::kFloat: n.re = *static_cast<const float*>(data); break;
+    case at::kLong: n.i = *static_cast<const int64_t*>(data); break;
+    case at::kInt: n.i = *static_cast<const int32_t*>(data); break;
+    case at::kBool: n.i = *static_cast<const bool*>(data); break;
+    default: n = number_of(t.item());
+  }
+  n.category = wrapped ? TT_NUMBER_PYTHON : TT_NUMBER_ZERO_DIM;
+  n.dtype = static_cast<uint8_t>(dtype_of(t.scalar_type()));
+  return n;
+}
+
+void resize_storage(const c10::Storage& storage, size_t nbytes) {
+  const c10::DataPtr& now = storage.data_ptr();
+  TORCH_CHECK(now.get_deleter() == &delete_storage, "this storage is not on device tpu");
+  auto* s = static_cast<tt_storage*>(now.get_context());
+  check(tt_storage_resize(s, static_cast<int64_t>(nbytes)));
+  auto old = storage.set_data_ptr(data_ptr_of(s));
+  old.release_context();  // the same storage, at its new address
+  storage.set_nbytes(nbytes);
+}
+
+}  // namespace tt

@@ -1,0 +1,77 @@
+#include "torch/generator.h"
+
+#include <ATen/Utils.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GeneratorImpl.h>
+
+#include <cstring>
+
+#include "torch/device.h"
+
+namespace tt {
+namespace {
+
+struct Generator final : c10::GeneratorImpl {
+  uint64_t seed_ = c10::default_rng_seed_val, offset_ = 0;
+
+  Generator() : GeneratorImpl(device0(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+
+  void set_current_seed(uint64_t seed) override {
+    seed_ = seed;
+    offset_ = 0;
+  }
+  void set_offset(uint64_t offset) override { offset_ = offset; }
+  uint64_t get_offset() const override { return offset_; }
+  uint64_t current_seed() const override { return seed_; }
+  uint64_t seed() override {
+    set_current_seed(c10::detail::getNonDeterministicRandom(true));
+    return seed_;
+  }
+
+  // 16 bytes on the CPU: seed, offset.
+  void set_state(const c10::TensorImpl& state) override {
+    at::detail::check_rng_state(state);
+    TORCH_CHECK(state.numel() == 16, "RNG state is wrong size: expected 16 bytes for a tpu generator, but got ", state.numel());
+    const auto* bytes = static_cast<const char*>(state.data());
+    std::memcpy(&seed_, bytes, 8);
+    std::memcpy(&offset_, bytes + 8, 8);
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    at::Tensor state = at::empty({16}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+    auto* bytes = static_cast<char*>(state.mutable_data_ptr());
+    std::memcpy(bytes, &seed_, 8);
+    std::memcpy(bytes + 8, &offset_, 8);
+    return state.getIntrusivePtr();
+  }
+  Generator* clone_impl() const override {
+    auto* g = new Generator();
+    g->seed_ = seed_;
+    g->offset_ = offset_;
+    return g;
+  }
+};
+
+}  // namespace
+
+at::Generator new_generator() { return at::make_generator<Generator>(); }
+
+const at::Generator& default_generator() {
+  static const at::Generator generator = new_generator();
+  return generator;
+}
+
+tt_rng generator_advance(const c10::IValue& v) {
+  at::Generator g = default_generator();
+  if (v.isGenerator()) {
+    at::Generator given = v.toGenerator();
+    if (given.defined()) {
+      TORCH_CHECK(given.device().type() == kType, "Expected a 'tpu' device type for generator but found '", given.device().type(), "'");
+      g = given;
+    }
+  }
+  std::lock_guard<std::mutex> guard(g.mutex());
+  auto* impl = static_cast<Generator*>(g.unsafeGetGeneratorImpl());
+  return {impl->seed_, impl->offset_++};
+}
+
+}  // namespace tt

@@ -1,0 +1,13 @@
+// Boolean masks as indices: how many elements a mask selects is data, so it is read before a program can be made.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+namespace tt {
+
+// A `Tensor?[] indices` argument over `self` with every bool or uint8 mask replaced by the index tensors of its true
+// elements, as PyTorch does it. None if there is no mask.
+c10::IValue expand_masks(const at::Tensor& self, const c10::IValue& indices);
+
+}  // namespace tt

@@ -1,0 +1,72 @@
+"""Without the device there is nothing to test: the run fails instead of skipping."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+import pytest
+import torch
+
+DEVICE = "tpu"
+
+
+def pytest_sessionstart(session):
+    if not hasattr(torch, "tpu") or not torch.tpu.is_available():
+        pytest.exit("the device tpu is not there: run `make setup` and test with .venv/bin/python", returncode=3)
+
+
+@pytest.fixture(autouse=True)
+def _clean():
+    """Every test starts from the same seed and leaves no failed work behind."""
+    torch.manual_seed(0)
+    yield
+    torch.tpu.synchronize()
+
+
+def to_device(value, device=DEVICE):
+    if isinstance(value, torch.Tensor):
+        moved = value.detach().to(device)
+        return moved.requires_grad_() if value.requires_grad else moved
+    if isinstance(value, list | tuple):
+        return type(value)(to_device(v, device) for v in value)
+    if isinstance(value, dict):
+        return {k: to_device(v, device) for k, v in value.items()}
+    return value
+
+
+def to_cpu(value):
+    return to_device(value, "cpu")
+
+
+def assert_same(actual, expected, **tolerance):
+    torch.testing.assert_close(to_cpu(actual), to_cpu(expected), equal_nan=True, **tolerance)
+
+
+def check(function, *args, **tolerance):
+    """The function gives the same on tpu as on the CPU. Its arguments must be CPU tensors or plain values."""
+    expected = function(*args)
+    actual = function(*to_device(args))
+    for result in actual if isinstance(actual, list | tuple) else (actual,):
+        if isinstance(result, torch.Tensor):
+            assert result.device.type == DEVICE
+    assert_same(actual, expected, **tolerance)
+    return actual
+
+
+def run_python(code: str, timeout: float = 120, **environment: str | None) -> subprocess.CompletedProcess:
+    """Runs code in a new process. A variable that is None is unset."""
+    env = {**os.environ, **{k: v for k, v in environment.items() if v is not None}}
+    for name in (k for k, v in environment.items() if v is None):
+        env.pop(name, None)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], env=env, capture_output=True, text=True, timeout=timeout
+    )
+
+
+def python_output(code: str, **options) -> str:
+    done = run_python(code, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()

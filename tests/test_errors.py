@@ -1,0 +1,205 @@
+"""What goes wrong is said at the call, in PyTorch's words where it has them, and tells what to do."""
+
+import pytest
+import torch
+from conftest import DEVICE, run_python
+
+# ---- plugins --------------------------------------------------------------------------------------------------
+
+USE = """
+    import torch
+    print(torch.tpu.is_available())
+    try:
+        torch.ones(2, device="tpu").tolist()
+    except RuntimeError as error:
+        print("error:", error)
+    print((torch.ones(2) + 1).tolist())
+"""
+
+
+@pytest.mark.parametrize("content", [None, b"this is no library", b""])
+def test_a_missing_or_broken_plugin_is_named(tmp_path, content):
+    path = tmp_path / "plugin.so"
+    if content is not None:
+        path.write_bytes(content)
+    done = run_python(USE, TPU_LIBRARY_PATH=str(path))
+    assert done.returncode == 0, done.stderr
+    assert "error:" in done.stdout and str(path) in done.stdout and done.stdout.rstrip().endswith("[2.0, 2.0]")
+
+
+def test_a_library_that_is_no_plugin_is_named():
+    import torch._C
+
+    path = next(line.split()[-1] for line in open("/proc/self/maps") if "libc10.so" in line)
+    done = run_python(USE, TPU_LIBRARY_PATH=path)
+    assert done.returncode == 0, done.stderr
+    assert "error:" in done.stdout and "GetPjrtApi" in done.stdout
+
+
+# ---- devices --------------------------------------------------------------------------------------------------
+
+
+def test_devices_that_do_not_exist():
+    with pytest.raises((RuntimeError, ValueError), match="9"):
+        torch.ones(2, device="tpu:9")
+    with pytest.raises((RuntimeError, ValueError)):
+        torch.tpu.set_device(3)
+    with pytest.raises(ValueError, match="tpu device"):
+        torch.tpu.synchronize("cpu")
+    with pytest.raises(AssertionError, match="Invalid device id"):
+        torch.tpu.get_device_properties(5)
+
+
+def test_mixed_devices():
+    with pytest.raises(RuntimeError, match="same device|expected device|Expected all tensors"):
+        torch.ones(2, device=DEVICE) + torch.ones(2)
+    assert (torch.ones(2, device=DEVICE) + torch.tensor(2.0)).tolist() == [3.0, 3.0]  # 0-dim CPU tensors are numbers
+
+
+# ---- the same errors as on the CPU ----------------------------------------------------------------------------
+
+WRONG_CALLS = {
+    "broadcast": lambda d: torch.ones(2, 3, device=d) + torch.ones(4, device=d),
+    "mm shapes": lambda d: torch.ones(2, 3, device=d) @ torch.ones(2, 3, device=d),
+    "mm dtypes": lambda d: torch.mm(torch.ones(2, 2, device=d), torch.ones(2, 2, device=d, dtype=torch.int64)),
+    "view": lambda d: torch.ones(2, 3, device=d).view(4),
+    "transposed view": lambda d: torch.ones(2, 3, device=d).t().view(6),
+    "dim": lambda d: torch.ones(2, 3, device=d).sum(dim=2),
+    "softmax dim": lambda d: torch.softmax(torch.ones(2, device=d), dim=4),
+    "cat": lambda d: torch.cat([torch.ones(2, 3, device=d), torch.ones(2, 4, device=d)]),
+    "expand": lambda d: torch.ones(2, 3, device=d).expand(3, 3),
+    "in-place broadcast": lambda d: torch.ones(3, device=d).add_(torch.ones(2, 3, device=d)),
+    "in-place dtype": lambda d: torch.ones(3, device=d, dtype=torch.int64).add_(1.5),
+    "overlapping write": lambda d: torch.ones(1, device=d).expand(3).add_(1),
+    "negative size": lambda d: torch.ones(-1, device=d),
+    "item": lambda d: torch.ones(2, device=d).item(),
+    "bool of many": lambda d: bool(torch.ones(2, device=d)),
+    "leaf in place": lambda d: torch.ones(2, device=d, requires_grad=True).add_(1),
+    "embedding index dtype": lambda d: torch.embedding(torch.ones(3, 2, device=d), torch.ones(2, device=d)),
+    "conv channels": lambda d: torch.conv2d(torch.ones(1, 3, 8, 8, device=d), torch.ones(4, 2, 3, 3, device=d)),
+    "index out of range": lambda d: torch.ones(3, device=d)[5],
+    "squeeze": lambda d: torch.ones(2, device=d).squeeze(3),
+    "linear": lambda d: torch.nn.functional.linear(torch.ones(2, 3, device=d), torch.ones(4, 5, device=d)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_CALLS)
+def test_wrong_calls_raise_what_the_cpu_raises(name):
+    with pytest.raises(Exception) as expected:
+        WRONG_CALLS[name]("cpu")
+    with pytest.raises(type(expected.value)) as actual:
+        WRONG_CALLS[name](DEVICE)
+
+    def words(error):
+        return str(error.value).split("\n")[0].lower().replace("cpu", "tpu")
+
+    assert words(actual)[:40] == words(expected)[:40]
+
+
+def test_an_index_out_of_range_is_reported_at_the_latest_when_synchronizing():
+    table, index = torch.ones(3, 2, device=DEVICE), torch.tensor([0, 7], device=DEVICE)
+    with pytest.raises(IndexError, match="out of range|out of bounds"):
+        table[index]
+        torch.tpu.synchronize()
+
+
+def test_an_index_out_of_range_is_reported_at_once_when_blocking():
+    table, index = torch.ones(3, 2, device=DEVICE), torch.tensor([0, 7], device=DEVICE)
+    with torch.tpu.set_eager_mode(torch.tpu.EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING):
+        with pytest.raises(IndexError):
+            torch.nn.functional.embedding(index, table)
+
+
+def test_work_goes_on_after_an_error():
+    x = torch.ones(2, 3, device=DEVICE)
+    with pytest.raises(RuntimeError):
+        x @ x
+    assert (x + 1).sum().item() == 12
+
+
+# ---- operators without a lowering -----------------------------------------------------------------------------
+
+
+def missing_operator():
+    return torch.linalg.eigvals(torch.eye(2, device=DEVICE))
+
+
+def test_fallback_error():
+    with torch.tpu.set_cpu_fallback("error"):
+        with pytest.raises(NotImplementedError, match="linalg_eig"):
+            missing_operator()
+    assert torch.tpu.get_cpu_fallback() != "error"
+
+
+def test_fallback_silent_is_counted():
+    torch.tpu.reset_op_coverage()
+    with torch.tpu.set_cpu_fallback("silent"):
+        result = missing_operator()
+    assert result.device.type == DEVICE and result.real.tolist() == [1.0, 1.0]
+    assert any("linalg_eig" in name and count.fallback == 1 for name, count in torch.tpu.op_coverage().items())
+
+
+def test_fallback_warns_once():
+    done = run_python(
+        """
+        import torch
+        for _ in range(3):
+            torch.linalg.eigvals(torch.eye(2, device="tpu"))
+        """,
+        TORCH_TPU_CPU_FALLBACK="warn",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("UserWarning") == 1 and "linalg_eig" in done.stderr
+
+
+# ---- what is not there ----------------------------------------------------------------------------------------
+
+
+def test_what_is_not_implemented_says_so():
+    with pytest.raises(NotImplementedError, match="DEFER_AND_FUSE"):
+        torch.tpu.eager_mode = torch.tpu.EagerMode.DEFER_AND_FUSE
+    with pytest.raises(Exception, match="not implemented in this version"):
+        torch.compile(lambda x: x + 1, backend="tpu")(torch.ones(2, device=DEVICE))
+    with pytest.raises(NotImplementedError, match="SparseCore"):
+        torch.tpu.Stream(pinned="sparse")
+    with pytest.raises(AttributeError, match="does not exist in this version"):
+        torch.tpu.distributed
+
+
+def test_settings_refuse_nonsense():
+    with pytest.raises(ValueError):
+        torch.tpu.set_cpu_fallback("perhaps")
+    with pytest.raises(TypeError):
+        torch.tpu.eager_mode = 1
+    with pytest.raises((ValueError, KeyError)):
+        torch.tpu.precision("medium-rare")
+
+
+def test_variables_that_make_no_sense_are_named_and_ignored():
+    done = run_python(
+        "import torch; print(torch.ones(1, device='tpu').item())",
+        TORCH_TPU_CPU_FALLBACK="perhaps",
+        TORCH_TPU_HBM_LIMIT="lots",
+    )
+    assert done.returncode == 0 and done.stdout.strip() == "1.0"
+    assert "TORCH_TPU_CPU_FALLBACK" in done.stderr or "TORCH_TPU_HBM_LIMIT" in done.stderr
+
+
+def test_running_out_of_memory():
+    done = run_python(
+        """
+        import torch
+        keep = []
+        try:
+            for _ in range(100):
+                keep.append(torch.randn(1024, 1024, device="tpu") + 1)
+                torch.tpu.synchronize()
+        except torch.OutOfMemoryError as error:
+            print(len(keep) < 20, error)
+        del keep
+        print((torch.ones(1000, device="tpu") + 1).sum().item())
+        """,
+        TORCH_TPU_HBM_LIMIT="64MiB",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("True") and done.stdout.rstrip().endswith("2000.0")

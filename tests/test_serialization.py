@@ -1,0 +1,82 @@
+"""torch.save, torch.load, pickle and state dicts."""
+
+import io
+import pickle
+
+import pytest
+import torch
+from conftest import DEVICE, assert_same, python_output
+
+
+def round_trip(value, **options):
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.float64])
+def test_save_and_load(dtype):
+    x = torch.randint(0, 2, (3, 4)).to(dtype).to(DEVICE)
+    y = round_trip(x)
+    assert y.device == x.device and y.dtype == dtype and torch.equal(y.cpu(), x.cpu())
+    assert round_trip(x, map_location="cpu").device.type == "cpu"
+    assert round_trip(x.cpu(), map_location=DEVICE).is_tpu
+
+
+def test_views_keep_sharing():
+    x = torch.arange(12.0, device=DEVICE).view(3, 4)
+    a, b = round_trip([x, x[1:, 2:].t()])
+    assert b.stride() == (1, 4) and torch.equal(b.cpu(), x[1:, 2:].t().cpu())
+    a.zero_()
+    assert b.abs().sum().item() == 0
+
+
+def test_models_and_optimizers():
+    def make():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2)).to(DEVICE)
+        return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        model(torch.ones(4, 4, device=DEVICE) * torch.arange(4.0, device=DEVICE)[:, None]).square().sum().backward()
+        optimizer.step()
+
+    model, optimizer = make()
+    step(model, optimizer)
+    saved = round_trip({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, weights_only=True)
+    step(model, optimizer)
+
+    other, other_optimizer = make()
+    other.load_state_dict(saved["model"])
+    other_optimizer.load_state_dict(saved["optimizer"])
+    step(other, other_optimizer)
+    for a, b in zip(model.parameters(), other.parameters()):
+        assert_same(a, b)
+
+
+def test_a_cpu_checkpoint_loads_into_a_device_model():
+    torch.manual_seed(0)
+    on_cpu = torch.nn.Linear(3, 3)
+    there = torch.nn.Linear(3, 3, device=DEVICE)
+    there.load_state_dict(round_trip(on_cpu.state_dict()))
+    assert there.weight.is_tpu
+    assert_same(there.weight, on_cpu.weight)
+
+
+def test_pickle():
+    x = torch.randn(3, device=DEVICE)
+    y = pickle.loads(pickle.dumps(x))
+    assert y.is_tpu and torch.equal(x.cpu(), y.cpu())
+    p = pickle.loads(pickle.dumps(torch.nn.Parameter(x)))
+    assert isinstance(p, torch.nn.Parameter) and p.is_tpu
+
+
+def test_a_file_from_the_device_says_so_where_there_is_none(tmp_path):
+    path = tmp_path / "x.pt"
+    torch.save(torch.ones(2, device=DEVICE), path)
+    out = python_output(
+        f"import torch; print(torch.load({str(path)!r}, map_location='cpu').tolist())", TORCH_DEVICE_BACKEND_AUTOLOAD="0"
+    )
+    assert out == "[1.0, 1.0]"

@@ -1,0 +1,96 @@
+"""How operators run: eager mode, precision of matrix products, and what happens to operators without a lowering."""
+
+import enum
+from typing import Any
+
+from torch_tpu import _C
+
+__all__ = ["EagerMode", "Precision", "get_cpu_fallback", "precision", "set_cpu_fallback", "set_eager_mode"]
+
+
+class EagerMode(enum.Enum):
+    DEFER_AND_FUSE = 0
+    """Operators are collected and compiled together when a result is needed."""
+    DEFER_NEVER = 1
+    """Strict, the default: each operator is dispatched at once and runs asynchronously."""
+    DEFER_NEVER_AND_LAUNCH_BLOCKING = 2
+    """Each operator is waited for, so that errors appear where they are made."""
+
+
+def _get_eager_mode() -> EagerMode:
+    return EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING if _C._get_launch_blocking() else EagerMode.DEFER_NEVER
+
+
+def _apply_eager_mode(mode: EagerMode) -> None:
+    if not isinstance(mode, EagerMode):
+        raise TypeError(f"eager_mode: expected a torch.tpu.EagerMode, got {mode!r}")
+    if mode is EagerMode.DEFER_AND_FUSE:
+        raise NotImplementedError(
+            "EagerMode.DEFER_AND_FUSE is not implemented in this version of torch_tpu. Use EagerMode.DEFER_NEVER."
+        )
+    _C._set_launch_blocking(mode is EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING)
+
+
+class set_eager_mode:
+    """Context manager: the eager mode of the process, inside. ``torch.tpu.eager_mode = mode`` sets it for good."""
+
+    def __init__(self, mode: EagerMode):
+        self.mode = mode
+
+    def __enter__(self):
+        self.previous = _get_eager_mode()
+        _apply_eager_mode(self.mode)
+        return self
+
+    def __exit__(self, *exception):
+        _apply_eager_mode(self.previous)
+
+
+class Precision(enum.IntEnum):
+    """How float32 matrix products and convolutions are computed on a TPU's matrix unit."""
+
+    DEFAULT = 0
+    """One bfloat16 pass."""
+    HIGH = 1
+    """Three passes."""
+    HIGHEST = 2
+    """Six passes: float32 throughout."""
+
+
+class precision:
+    """Context manager: the precision of this thread's matrix products, and of their backward passes."""
+
+    def __init__(self, precision: Precision | str):
+        self.precision = Precision[precision.upper()] if isinstance(precision, str) else Precision(precision)
+
+    def __enter__(self):
+        self.previous = _C._get_precision()
+        _C._set_precision(int(self.precision))
+        return self
+
+    def __exit__(self, *exception):
+        _C._set_precision(self.previous)
+
+
+def get_cpu_fallback() -> str:
+    """What happens to operators that have no lowering: "warn", "error" or "silent"."""
+    return _C._get_fallback()
+
+
+class set_cpu_fallback:
+    """Sets what happens to operators that have no lowering. As a context manager it puts the old setting back.
+
+    "warn" runs them on the CPU and says so once per operator, "silent" runs them on the CPU, "error" raises.
+    """
+
+    def __init__(self, mode: str):
+        if mode not in ("warn", "error", "silent"):
+            raise ValueError(f'set_cpu_fallback(): expected "warn", "error" or "silent", got {mode!r}')
+        self.previous = _C._get_fallback()
+        _C._set_fallback(mode)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception: Any):
+        _C._set_fallback(self.previous)
