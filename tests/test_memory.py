@@ -21,22 +21,25 @@ def settle():
 
 
 def test_memory_is_counted_and_given_back():
+    def near(bytes_, expected):  # numbers that programs take are kept for the next call
+        return abs(bytes_ - expected) < 4096
+
     settle()
     before = torch.tpu.memory_allocated()
     torch.tpu.reset_peak_memory_stats()
     x = torch.randn(1024, 1024, device=DEVICE)
     settle()
-    assert torch.tpu.memory_allocated() - before == 4 * MIB
+    assert near(torch.tpu.memory_allocated() - before, 4 * MIB)
     y = x.view(-1)
     del x
     settle()
-    assert torch.tpu.memory_allocated() - before == 4 * MIB
+    assert near(torch.tpu.memory_allocated() - before, 4 * MIB)
     del y
     settle()
-    assert torch.tpu.memory_allocated() == before
+    assert near(torch.tpu.memory_allocated(), before)
     assert torch.tpu.max_memory_allocated() - before >= 4 * MIB
     torch.tpu.reset_peak_memory_stats()
-    assert torch.tpu.max_memory_allocated() == before
+    assert torch.tpu.max_memory_allocated() == torch.tpu.memory_allocated()
 
 
 def test_uninitialised_and_constant_tensors_cost_nothing():

@@ -34,7 +34,7 @@ static double narrow_largest(const narrow_float *f) {
   return ldexp(one + f->largest % one, (int)(f->largest / one) - f->bias - f->mantissa_bits);
 }
 
-/* Rounds to nearest even. A number too large becomes, as in PyTorch, infinite, or the largest one (FN), or NaN (FNUZ). */
+/* Rounds to nearest even. A number too large becomes, as in PyTorch, infinite, the largest one (FN), or NaN (FNUZ). */
 static uint32_t narrow_encode(const narrow_float *f, float number, double *out_value) {
   uint32_t sign = signbit(number) ? (f->largest > 0xFF ? 0x8000 : 0x80) : 0;
   *out_value = NAN;

@@ -7,7 +7,7 @@
 
 #include "base/dtype.h"
 
-/* The bits of a number rounded (to nearest even) to a float dtype, in the low bytes, and the number that they stand for. */
+/* The bits of a number rounded (to nearest even) to a float dtype, in the low bytes, and the number they stand for. */
 uint64_t tt_float_bits(tt_dtype dtype, double number, double *out_value);
 /* Infinity, or the largest number of a format that has none. */
 double tt_float_highest(tt_dtype dtype);

@@ -1,5 +1,6 @@
 /* Elementwise operations. One table each for unary and binary ones says which dtypes they take, what they give, and
  * what an element costs. */
+#include "base/float.h"
 #include "hlo/hlo_internal.h"
 
 enum {
@@ -253,8 +254,8 @@ hlo_value hlo_clamp(hlo_builder *b, hlo_value low, hlo_value x, hlo_value high) 
 
 /* PyTorch's float8_e4m3fn, which has no infinity, saturates; StableHLO's conversion gives NaN. */
 static hlo_value saturate_e4m3fn(hlo_builder *b, hlo_value x) {
-  hlo_value highest = hlo_scalar_highest(b, TT_F8E4M3FN);
-  hlo_value top = hlo_convert(b, highest, TT_F32), bottom = hlo_neg(b, top);
+  double limit = tt_float_highest(TT_F8E4M3FN);
+  hlo_value top = hlo_scalar_f64(b, TT_F32, limit), bottom = hlo_scalar_f64(b, TT_F32, -limit);
   x = hlo_convert(b, x, TT_F32);
   x = hlo_select(b, hlo_compare(b, HLO_GT, x, top), top, x); /* not clamp: NaN stays */
   return hlo_select(b, hlo_compare(b, HLO_LT, x, bottom), bottom, x);

@@ -93,7 +93,8 @@ static inline void program_end(program *p, bool run, int count, const hlo_value 
 
 static const float *floats(const program *p, int output) { return (const float *)(const void *)p->outputs[output]; }
 
-static inline void check_floats(const program *p, int output, int count, const float *expected, float tolerance, int line) {
+static inline void check_floats(const program *p, int output, int count, const float *expected, float tolerance,
+                                int line) {
   for (int i = 0; i < count; i++) {
     float got = floats(p, output)[i], want = expected[i];
     bool same = isnan(want) ? isnan(got) : got == want || fabsf(got - want) <= tolerance * fmaxf(1, fabsf(want));

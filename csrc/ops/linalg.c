@@ -48,7 +48,7 @@ static hlo_value first_bad_minor(tt_lower *l, hlo_value factor) {
   hlo_value none = hlo_scalar_i64(l->b, TT_I32, n);
   int dims[2] = {rank - 2, rank - 1};
   hlo_value first = hlo_reduce(l->b, hlo_select(l->b, bad, row, none), HLO_REDUCE_MIN, 2, dims);
-  hlo_value is_good = hlo_compare(l->b, HLO_EQ, first, none);
+  hlo_value is_good = hlo_compare(l->b, HLO_GE, first, none); /* an empty matrix reduces to the largest int */
   return hlo_select(l->b, is_good, hlo_scalar_i64(l->b, TT_I32, 0), hlo_add(l->b, first, hlo_scalar_i64(l->b, TT_I32, 1)));
 }
 

@@ -263,23 +263,63 @@ static void lower_addmm_activation(tt_lower *l) {
   tt_result(l, tt_cast(l, x, dtype_of(l, 1)));
 }
 
-/* input [..., in] @ weight [out, in]^T + bias: the rows that torch.compile's graphs keep whole. */
+/* ---- linear ------------------------------------------------------------------------------------------------- */
+
+/* [..., n] as [rows, n]: two-dimensional products are what compilers are best at. */
+static hlo_value as_rows(tt_lower *l, hlo_value x) {
+  int rank = tt_rank_of(x);
+  if (rank < 1) return x;
+  int64_t width = tt_dim_of(x, rank - 1), rows = 1;
+  for (int d = 0; d < rank - 1; d++) rows *= tt_dim_of(x, d);
+  return hlo_reshape(l->b, x, 2, (int64_t[]){rows, width});
+}
+
+/* Rows back in the leading dimensions of a tensor argument. */
+static hlo_value from_rows(tt_lower *l, hlo_value x, int like_arg) {
+  const tt_tensor *like = tt_tensor_arg_meta(l, like_arg);
+  int64_t dims[TT_MAX_RANK];
+  for (int d = 0; d < like->rank - 1; d++) dims[d] = like->sizes[d];
+  dims[like->rank - 1] = tt_dim_of(x, 1);
+  return hlo_reshape(l->b, x, like->rank, dims);
+}
+
+/* Arguments: input [..., in], weight [out, in], bias [out]. */
 static void lower_linear(tt_lower *l) {
   const tt_tensor *input = tt_tensor_arg_meta(l, 0), *weight = tt_tensor_arg_meta(l, 1);
   int last = input->rank - 1;
-  if (input->rank < 1 || weight->rank < 1 || input->sizes[last] != weight->sizes[weight->rank - 1]) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "linear: input %s and weight %s do not fit",
-             tt_sizes_text(l, input->rank, input->sizes), tt_sizes_text(l, weight->rank, weight->sizes));
+  if (input->rank < 1 || weight->rank < 1 || weight->rank > 2 || input->sizes[last] != weight->sizes[weight->rank - 1]) {
+    int64_t rows = 1, width = input->rank ? input->sizes[last] : 1;
+    for (int d = 0; d < last; d++) rows *= input->sizes[d];
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)", (long long)rows,
+             (long long)width, (long long)(weight->rank ? weight->sizes[weight->rank - 1] : 1),
+             (long long)(weight->rank > 1 ? weight->sizes[0] : 1));
     return;
   }
   check_same_dtype(l, 0, 1);
-  hlo_value y = contract(l, tt_tensor_arg(l, 0), tt_tensor_arg(l, 1), 0, last, weight->rank - 1);
+  bool vector = weight->rank == 1; /* one output, which has no dimension */
+  hlo_value w = vector ? hlo_reshape(l->b, tt_tensor_arg(l, 1), 2, (int64_t[]){1, weight->sizes[0]}) : tt_tensor_arg(l, 1);
+  hlo_value y = contract(l, as_rows(l, tt_tensor_arg(l, 0)), w, 0, 1, 1);
   if (hlo_is_none(y)) return;
   if (tt_arg_given(l, 2)) {
     hlo_value bias = tt_cast(l, tt_tensor_arg(l, 2), y.type->dtype);
-    y = hlo_add(l->b, y, hlo_broadcast_to(l->b, bias, y.type->rank, y.type->dims));
+    y = hlo_add(l->b, y, hlo_broadcast_to(l->b, bias, 2, y.type->dims));
   }
-  tt_result(l, tt_cast(l, y, dtype_of(l, 0)));
+  y = tt_cast(l, y, dtype_of(l, 0));
+  tt_result(l, vector ? hlo_reshape(l->b, y, last, input->sizes) : from_rows(l, y, 0));
+}
+
+/* Arguments: input, grad_output, weight, output_mask. Results: gradients of input, weight and bias. */
+static void lower_linear_backward(tt_lower *l) {
+  int count;
+  const int64_t *wanted = tt_ints_arg(l, 3, &count);
+  hlo_value grad = as_rows(l, tt_tensor_arg(l, 1));
+  if (wanted[0]) tt_result(l, tt_cast(l, from_rows(l, contract(l, grad, tt_tensor_arg(l, 2), 0, 1, 0), 0), dtype_of(l, 0)));
+  else tt_result_none(l);
+  if (wanted[1]) tt_result(l, tt_cast(l, contract(l, grad, as_rows(l, tt_tensor_arg(l, 0)), 0, 0, 0), dtype_of(l, 2)));
+  else tt_result_none(l);
+  if (wanted[2])
+    tt_result(l, tt_cast(l, hlo_reduce(l->b, tt_to_opmath(l, grad), HLO_REDUCE_ADD, 1, (int[]){0}), dtype_of(l, 1)));
+  else tt_result_none(l);
 }
 
 /* ---- table -------------------------------------------------------------------------------------------------- */
@@ -301,4 +341,5 @@ TT_OP_FAMILY(matmul,
   TT_ROW("vdot", lower_vdot),
   TT_ROW("addr", lower_addr),
   TT_ROW("_addmm_activation", lower_addmm_activation),
-  TT_ROW("linear", lower_linear));
+  TT_ROW("linear", lower_linear),
+  TT_ROW("linear_backward", lower_linear_backward));

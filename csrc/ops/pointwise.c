@@ -144,8 +144,13 @@ static hlo_value neg(hlo_builder *b, hlo_value x) {
                                           "trying to invert a mask, use the `~` or `logical_not()` operator instead.");
 }
 
-static hlo_value lerp_scalar(tt_lower *l, const hlo_value *x) { return tt_lerp(l->b, x[0], x[1], tt_num(l, 2)); }
-static hlo_value lerp_tensor(tt_lower *l, const hlo_value *x) { return tt_lerp(l->b, x[0], x[1], x[2]); }
+static hlo_value lerp_by(tt_lower *l, const hlo_value *x, hlo_value weight) {
+  if (!tt_dtype_is_integral(l->dtype)) return tt_lerp(l->b, x[0], x[1], weight);
+  return hlo_fail(l->b, TT_NOT_IMPLEMENTED, "\"lerp\" not implemented for '%s'", tt_dtype_name(l->dtype));
+}
+
+static hlo_value lerp_scalar(tt_lower *l, const hlo_value *x) { return lerp_by(l, x, tt_num(l, 2)); }
+static hlo_value lerp_tensor(tt_lower *l, const hlo_value *x) { return lerp_by(l, x, x[2]); }
 
 static hlo_value addcmul(tt_lower *l, const hlo_value *x) {
   refuse_bool(l, x[0]);
@@ -236,7 +241,8 @@ static hlo_value div_mode(tt_lower *l, const hlo_value *x) {
     quotient = floor_quotient(l, p, q);
   } else {
     quotient = hlo_div(b, p, q);
-    if (truncates) quotient = tt_trunc(b, quotient);
+    /* The CPU's kernel rounds a half type's quotient before it truncates, unless the divisor is a number. */
+    if (truncates) quotient = tt_trunc(b, tt_arg_is_tensor(l, 1) ? tt_cast(l, quotient, result) : quotient);
   }
   return tt_cast(l, quotient, result);
 }
@@ -501,7 +507,7 @@ static void lower_fill(tt_lower *l) {
   }
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
   tt_dtype t = (tt_dtype)self->dtype;
-  if (tt_dtype_is_complex(tt_arg_dtype(l, 1)) && !tt_dtype_is_complex(t) && !tt_arg_is_tensor(l, 1)) {
+  if (tt_dtype_is_complex(tt_arg_dtype(l, 1)) && !tt_dtype_is_complex(t) && t != TT_BOOL && !tt_arg_is_tensor(l, 1)) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "value cannot be converted to type %s without overflow", tt_dtype_name(t));
   }
   tt_result(l, hlo_broadcast_to(l->b, tt_operand(l, 1, t), self->rank, self->sizes));

@@ -166,7 +166,8 @@ static bool takes_floats(const tt_op *op) {
 static void check_compiles(const tt_op *op, const tt_program *p) {
   tt_client *c = client_get();
   tt_executable *e = NULL;
-  tt_status s = c ? tt_executable_compile(c, p->text, p->text_size, NULL, &e) : TT_OK;
+  const tt_compile_options quick = {.env_overrides = "xla_backend_optimization_level=0"};
+  tt_status s = c ? tt_executable_compile(c, p->text, p->text_size, &quick, &e) : TT_OK;
   if (s) TT_CHECK_FAILED("%s: %s\n%s", op->name, tt_status_message(s), p->text);
   tt_status_free(s);
   if (e) tt_executable_destroy(e);
@@ -281,7 +282,7 @@ TT_TEST(division_rounds_as_asked) {
 }
 
 TT_TEST(integers_wrap) {
-  CHECK_INTS("pow.Tensor_Tensor", 6, NULL, INTS(1024, 0, 1, -1, 0, 1870418611), INTS(2, 0, 1, -1, 3, 3),
+  CHECK_INTS("pow.Tensor_Tensor", 6, NULL, INTS(1024, 0, 1, -1, 0, 1264544299), INTS(2, 0, 1, -1, 3, 3),
              INTS(10, 64, -5, -3, -1, 31));
   CHECK_INTS("bitwise_left_shift.Tensor", 3, NULL, INTS(8, 0, 0), INTS(1, 1, 1), INTS(3, 32, -1));
   CHECK_INTS("bitwise_right_shift.Tensor", 3, NULL, INTS(-1, -1, 0), INTS(-8, -8, 8), INTS(3, 40, -1));

@@ -7,8 +7,8 @@
 /* ---- the scan ----------------------------------------------------------------------------------------------------- */
 
 enum {
-  FEW = 8,    /* lengths up to this double everywhere */
-  WIDE = 1024 /* so many scans side by side need no blocks */
+  BLOCK = 32, /* elements of a block that is scanned by doubling */
+  ROW = 64    /* elements that must lie behind each other to be worth a loop over rows */
 };
 
 typedef struct scan {
@@ -31,18 +31,27 @@ static hlo_value shift(const scan *s, hlo_value x, int k, int64_t by) {
   return hlo_pad(s->l->b, x, s->inits[k], low, high, tt_zeros);
 }
 
-/* In log2 steps along dim: what a TPU does best. After each step an element covers twice as many before it. */
+/* In log2 steps along dim; after each an element covers twice as many before it. The barrier keeps a CPU from computing
+ * each step anew in the next. */
 static void scan_doubling(const scan *s, hlo_value *x) {
+  hlo_builder *b = s->l->b;
   int64_t size = tt_size(x[0], s->dim);
+  hlo_value *earlier = values(s, 3 * s->n), *later = earlier + s->n, *out = later + s->n;
   for (int64_t by = 1; by < size; by *= 2) {
-    hlo_value *earlier = values(s, 2 * s->n), *out = earlier + s->n;
-    for (int k = 0; k < s->n; k++) earlier[k] = shift(s, x[k], k, by);
-    s->body(s->l, s->context, earlier, x, out);
-    memcpy(x, out, (size_t)s->n * sizeof *x);
+    for (int k = 0; k < s->n; k++) {
+      earlier[k] = hlo_slice_dim(b, x[k], s->dim, 0, size - by, 1);
+      later[k] = hlo_slice_dim(b, x[k], s->dim, by, size, 1);
+    }
+    s->body(s->l, s->context, earlier, later, out);
+    for (int k = 0; k < s->n; k++) {
+      hlo_value parts[] = {hlo_slice_dim(b, x[k], s->dim, 0, by, 1), out[k]};
+      x[k] = hlo_concatenate(b, 2, parts, s->dim);
+      if (s->l->is_cpu) x[k] = hlo_optimization_barrier(b, x[k]);
+    }
   }
 }
 
-/* ---- row by row: what a CPU does best. The loop carries the row's number, the last row, and the arrays. ---- */
+/* ---- row by row along dimension 0: what a CPU does best. The loop carries the row's number, the last row, the arrays. */
 
 static void more_rows(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out) {
   const scan *s = context;
@@ -75,69 +84,67 @@ static void scan_row_by_row(const scan *s, hlo_value *x) {
   memcpy(x, out + 1 + s->n, (size_t)s->n * sizeof *x);
 }
 
-/* Pads dim to `blocks` blocks of `length`, splits it, and moves the position within a block to the front. */
-static hlo_value blocks_in_columns(const scan *s, hlo_value x, int k, int64_t blocks, int64_t length) {
-  int rank = tt_rank(x), order[TT_MAX_RANK + 1] = {s->dim + 1};
+/* ---- in blocks --------------------------------------------------------------------------------------------------- */
+
+/* Pads dim to whole blocks and splits it into [blocks, BLOCK]. */
+static hlo_value split_blocks(const scan *s, hlo_value x, int k, int64_t blocks) {
   int64_t high[TT_MAX_RANK] = {0}, dims[TT_MAX_RANK + 1];
-  high[s->dim] = blocks * length - tt_size(x, s->dim);
+  high[s->dim] = blocks * BLOCK - tt_size(x, s->dim);
   x = hlo_pad(s->l->b, x, s->inits[k], tt_zeros, high, tt_zeros);
-  for (int d = 0; d <= rank; d++) {
-    dims[d] = d < s->dim ? tt_size(x, d) : d == s->dim ? blocks : d == s->dim + 1 ? length : tt_size(x, d - 1);
-    if (d > 0) order[d] = d <= s->dim + 1 ? d - 1 : d;
+  for (int d = 0; d <= tt_rank(x); d++) {
+    dims[d] = d < s->dim ? tt_size(x, d) : d == s->dim ? blocks : d == s->dim + 1 ? BLOCK : tt_size(x, d - 1);
   }
-  return hlo_transpose(s->l->b, hlo_reshape(s->l->b, x, rank + 1, dims), order);
+  return hlo_reshape(s->l->b, x, tt_rank(x) + 1, dims);
 }
 
-static hlo_value columns_to_blocks(const scan *s, hlo_value x, hlo_value like) {
-  int rank = tt_rank(like), order[TT_MAX_RANK + 1];
+static hlo_value join_blocks(const scan *s, hlo_value x, hlo_value like) {
   int64_t dims[TT_MAX_RANK];
-  for (int d = 0; d <= rank; d++) order[d] = d <= s->dim ? d + 1 : d == s->dim + 1 ? 0 : d;
-  for (int d = 0; d < rank; d++) dims[d] = d == s->dim ? tt_size(x, d + 1) * tt_size(x, 0) : tt_size(x, d + 1);
-  x = hlo_reshape(s->l->b, hlo_transpose(s->l->b, x, order), rank, dims);
-  return hlo_slice_dim(s->l->b, x, s->dim, 0, tt_size(like, s->dim), 1);
+  for (int d = 0; d < tt_rank(like); d++) dims[d] = d == s->dim ? tt_size(x, d) * BLOCK : tt_size(like, d);
+  return hlo_slice_dim(s->l->b, hlo_reshape(s->l->b, x, tt_rank(like), dims), s->dim, 0, tt_size(like, s->dim), 1);
 }
 
-static int64_t block_count(hlo_value x, int dim) {
-  int64_t size = tt_size(x, dim), others = tt_numel(x) / size, blocks = 1;
-  while (others * blocks < WIDE && blocks * blocks < size) blocks *= 2;
-  return blocks;
-}
+static void scan_any(const scan *s, hlo_value *x);
 
-/* Scans blocks side by side, scans their totals, and adds what came before each block. */
+/* Scans within blocks, scans the blocks' totals, and adds what came before each block. */
 static void scan_blocks(const scan *s, hlo_value *x) {
   hlo_builder *b = s->l->b;
-  if (hlo_failed(b)) return;
-  int64_t size = tt_size(x[0], s->dim), blocks = block_count(x[0], s->dim), length = (size + blocks - 1) / blocks;
-  if (size <= FEW || !s->l->is_cpu || tt_rank(x[0]) >= TT_MAX_RANK) {
-    scan_doubling(s, x);
-    return;
+  int rank = tt_rank(x[0]), mapping[TT_MAX_RANK];
+  int64_t blocks = (tt_size(x[0], s->dim) + BLOCK - 1) / BLOCK, dims[TT_MAX_RANK];
+  hlo_value *inner = values(s, 4 * s->n), *totals = inner + s->n, *before = totals + s->n, *out = before + s->n;
+  scan within = *s;
+  within.dim = s->dim + 1;
+  for (int d = 0; d < rank; d++) {
+    dims[d] = d == s->dim ? blocks : tt_size(x[0], d);
+    mapping[d] = d <= s->dim ? d : d + 1;
   }
-  hlo_value *columns = values(s, 4 * s->n), *totals = columns + s->n, *before = totals + s->n, *out = before + s->n;
-  for (int k = 0; k < s->n; k++) columns[k] = blocks_in_columns(s, x[k], k, blocks, length);
-  scan_row_by_row(s, columns);
-  if (blocks > 1) {
-    int mapping[TT_MAX_RANK];
-    for (int d = 0; d < tt_rank(x[0]); d++) mapping[d] = d + 1;
-    for (int k = 0; k < s->n; k++) {
-      hlo_value last = hlo_slice_dim(b, columns[k], 0, length - 1, length, 1);
-      totals[k] = hlo_reshape(b, last, tt_rank(x[k]), tt_dims(last) + 1);
-    }
-    scan_blocks(s, totals);
-    for (int k = 0; k < s->n; k++) {
-      before[k] = shift(s, totals[k], k, 1);
-      before[k] = hlo_broadcast_in_dim(b, before[k], tt_rank(columns[k]), tt_dims(columns[k]), mapping);
-    }
-    s->body(s->l, s->context, before, columns, out);
-    columns = out;
+  for (int k = 0; k < s->n; k++) inner[k] = split_blocks(s, x[k], k, blocks);
+  scan_doubling(&within, inner);
+  for (int k = 0; k < s->n; k++) {
+    hlo_value last = hlo_slice_dim(b, inner[k], s->dim + 1, BLOCK - 1, BLOCK, 1);
+    totals[k] = hlo_reshape(b, last, rank, dims);
   }
-  for (int k = 0; k < s->n; k++) x[k] = columns_to_blocks(s, columns[k], x[k]);
+  scan_any(s, totals);
+  for (int k = 0; k < s->n; k++) {
+    before[k] = hlo_broadcast_in_dim(b, shift(s, totals[k], k, 1), rank + 1, tt_dims(inner[k]), mapping);
+  }
+  s->body(s->l, s->context, before, inner, out);
+  for (int k = 0; k < s->n; k++) x[k] = join_blocks(s, out[k], x[k]);
+}
+
+static void scan_any(const scan *s, hlo_value *x) {
+  int64_t size = tt_size(x[0], s->dim), behind = 1;
+  if (hlo_failed(s->l->b)) return;
+  for (int d = s->dim + 1; d < tt_rank(x[0]); d++) behind *= tt_size(x[0], d);
+  if (!s->l->is_cpu || size <= BLOCK || tt_rank(x[0]) >= TT_MAX_RANK) scan_doubling(s, x);
+  else if (s->dim == 0 && behind >= ROW) scan_row_by_row(s, x);
+  else scan_blocks(s, x);
 }
 
 void tt_scan(tt_lower *l, int n, const hlo_value *inputs, const hlo_value *inits, int dim, tt_scan_body body,
              void *context, hlo_value *out) {
   scan s = {.l = l, .n = n, .dim = dim, .inits = inits, .body = body, .context = context};
   memmove(out, inputs, (size_t)n * sizeof *out);
-  if (tt_numel(inputs[0]) > 0 && tt_rank(inputs[0]) > 0) scan_blocks(&s, out);
+  if (tt_numel(inputs[0]) > 0 && tt_rank(inputs[0]) > 0) scan_any(&s, out);
 }
 
 static void scan_with_reducer(tt_lower *l, void *context, const hlo_value *left, const hlo_value *right,

@@ -21,37 +21,37 @@ typedef struct tt_test {
 static tt_test *tt_test_first, **tt_test_last = &tt_test_first;
 static int tt_test_failures; /* of the test that runs */
 
-#define TT_TEST(test_name)                                                                      \
-  static void tt_test_##test_name(void);                                                        \
-  __attribute__((constructor)) static void tt_test_add_##test_name(void) {                      \
-    static tt_test entry = {#test_name, tt_test_##test_name, NULL};                             \
-    *tt_test_last = &entry;                                                                     \
-    tt_test_last = &entry.next;                                                                 \
-  }                                                                                             \
+#define TT_TEST(test_name)                                                 \
+  static void tt_test_##test_name(void);                                   \
+  __attribute__((constructor)) static void tt_test_add_##test_name(void) { \
+    static tt_test entry = {#test_name, tt_test_##test_name, NULL};        \
+    *tt_test_last = &entry;                                                \
+    tt_test_last = &entry.next;                                            \
+  }                                                                        \
   static void tt_test_##test_name(void)
 
 #define TT_CHECK_FAILED(...) \
   (printf("%s:%d: ", __FILE__, __LINE__), printf(__VA_ARGS__), putchar('\n'), (void)tt_test_failures++)
-#define TT_CHECK(condition)                                          \
-  do {                                                               \
-    if (!(condition)) TT_CHECK_FAILED("not true: %s", #condition);   \
+#define TT_CHECK(condition)                                        \
+  do {                                                             \
+    if (!(condition)) TT_CHECK_FAILED("not true: %s", #condition); \
   } while (0)
-#define TT_CHECK_STR_EQ(actual, expected)                                                                         \
-  do {                                                                                                            \
-    const char *tt_a_ = (actual), *tt_e_ = (expected);                                                            \
+#define TT_CHECK_STR_EQ(actual, expected)                                                                              \
+  do {                                                                                                                 \
+    const char *tt_a_ = (actual), *tt_e_ = (expected);                                                                 \
     if (!tt_a_ || strcmp(tt_a_, tt_e_)) TT_CHECK_FAILED("expected\n  %s\ngot\n  %s", tt_e_, tt_a_ ? tt_a_ : "(null)"); \
   } while (0)
-#define TT_CHECK_INT_EQ(actual, expected)                                                             \
-  do {                                                                                                \
-    long long tt_a_ = (long long)(actual), tt_e_ = (long long)(expected);                             \
-    if (tt_a_ != tt_e_) TT_CHECK_FAILED("%s: expected %lld, got %lld", #actual, tt_e_, tt_a_);        \
+#define TT_CHECK_INT_EQ(actual, expected)                                                      \
+  do {                                                                                         \
+    long long tt_a_ = (long long)(actual), tt_e_ = (long long)(expected);                      \
+    if (tt_a_ != tt_e_) TT_CHECK_FAILED("%s: expected %lld, got %lld", #actual, tt_e_, tt_a_); \
   } while (0)
 /* The expression, a tt_status, must be TT_OK. */
-#define TT_CHECK_OK(expression)                                                                       \
-  do {                                                                                                \
-    tt_status tt_s_ = (expression);                                                                   \
-    if (tt_s_) TT_CHECK_FAILED("%s: %s", #expression, tt_status_message(tt_s_));                      \
-    tt_status_free(tt_s_);                                                                            \
+#define TT_CHECK_OK(expression)                                                  \
+  do {                                                                           \
+    tt_status tt_s_ = (expression);                                              \
+    if (tt_s_) TT_CHECK_FAILED("%s: %s", #expression, tt_status_message(tt_s_)); \
+    tt_status_free(tt_s_);                                                       \
   } while (0)
 
 int main(int argc, char **argv) {

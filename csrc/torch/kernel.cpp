@@ -10,7 +10,7 @@
 
 #include "torch/device.h"
 #include "torch/generator.h"
-#include "torch/mask.h"
+#include "torch/indices.h"
 
 extern "C" {
 #include "ops/lower.h"
@@ -306,8 +306,8 @@ void Binding::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Sta
   calls_++;
   if (indices_ >= 0) {
     IValue* in = stack->data() + (stack->size() - static_cast<size_t>(total_));
-    IValue expanded = expand_masks(in[0].toTensor(), in[indices_]);
-    if (!expanded.isNone()) in[indices_] = std::move(expanded);
+    IValue resolved = resolve_indices(in[0].toTensor(), in[indices_]);
+    if (!resolved.isNone()) in[indices_] = std::move(resolved);
   }
   Call call(*this, op, stack->data() + (stack->size() - static_cast<size_t>(total_)));
   call.translate();

@@ -61,6 +61,10 @@ struct Registry {
 
   void bind(const tt_op* row, const Handle& op) {
     const std::string name = full_name(op.operator_name());
+    // What PyTorch decomposes above autograd stays so, unless it has a derivative of its own.
+    if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+        !op.hasKernelForDispatchKey(c10::DispatchKey::Autograd))
+      return;
     if (!taken.insert(name).second) return;
     auto binding = std::make_unique<Binding>(row, op);
     if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {

@@ -1,4 +1,4 @@
-#include "torch/mask.h"
+#include "torch/indices.h"
 
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/zeros.h>
@@ -19,10 +19,11 @@ void check_shape(const at::Tensor& self, const at::Tensor& mask, int64_t first, 
 
 }  // namespace
 
-c10::IValue expand_masks(const at::Tensor& self, const c10::IValue& indices) {
+c10::IValue resolve_indices(const at::Tensor& self, const c10::IValue& indices) {
   const auto list = indices.toListRef();
   bool any = false;
-  for (const auto& v : list) any |= !v.isNone() && is_mask(v.toTensor());
+  for (const auto& v : list)
+    any |= !v.isNone() && v.toTensor().defined() && (is_mask(v.toTensor()) || v.toTensor().device().type() != kType);
   if (!any) return {};
   c10::List<std::optional<at::Tensor>> out;
   int64_t dim = 0;
@@ -34,7 +35,7 @@ c10::IValue expand_masks(const at::Tensor& self, const c10::IValue& indices) {
     }
     const at::Tensor t = list[i].toTensor();
     if (!is_mask(t)) {
-      out.push_back(t);
+      out.push_back(t.device().is_cpu() ? t.to(device0()) : t);
       dim++;
       continue;
     }

@@ -1,0 +1,26 @@
+"""Storages of the device where PyTorch would reach for their memory by address."""
+
+import torch
+
+
+def patch() -> None:
+    """Files (pickle, the legacy format of ``torch.save``) are written from and read into a copy on the CPU.
+
+    PyTorch moves such bytes by their address, but an address of a ``tpu`` storage cannot be read.
+    """
+    write_file = torch.UntypedStorage._write_file
+    set_from_file = torch.UntypedStorage._set_from_file
+
+    def _write_file(self, f, is_real_file, save_size, element_size):
+        source = self.cpu() if self.device.type == "tpu" else self
+        return write_file(source, f, is_real_file, save_size, element_size)
+
+    def _set_from_file(self, f, offset, is_real_file, element_size):
+        if self.device.type != "tpu":
+            return set_from_file(self, f, offset, is_real_file, element_size)
+        host = torch.UntypedStorage(self.nbytes())
+        set_from_file(host, f, offset, is_real_file, element_size)
+        return self.copy_(host)
+
+    torch.UntypedStorage._write_file = _write_file
+    torch.UntypedStorage._set_from_file = _set_from_file
