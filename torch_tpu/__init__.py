@@ -35,6 +35,7 @@ def register() -> None:
         sys.modules["torch.tpu." + name] = sys.modules["torch_tpu.tpu." + name]
     torch.utils.generate_methods_for_privateuse1_backend()
     _storage.patch()
+    torch.set_autocast_dtype("tpu", torch.bfloat16)  # PyTorch's default for out-of-tree devices is float16
     torch.backends.tpu = backends
     atexit.register(_C._shutdown)
     sys.modules["torch.backends.tpu"] = backends

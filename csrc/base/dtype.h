@@ -55,7 +55,9 @@ typedef struct tt_dtype_info {
 extern const tt_dtype_info tt_dtype_table[TT_DTYPE_COUNT];
 
 static inline size_t tt_dtype_bytes(tt_dtype t) { return tt_dtype_table[t].bytes; }
-static inline const char *tt_dtype_name(tt_dtype t) { return t < TT_DTYPE_COUNT ? tt_dtype_table[t].torch_name : "none"; }
+static inline const char *tt_dtype_name(tt_dtype t) {
+  return t < TT_DTYPE_COUNT ? tt_dtype_table[t].torch_name : "none";
+}
 static inline tt_dtype_class tt_dtype_cls(tt_dtype t) { return (tt_dtype_class)tt_dtype_table[t].cls; }
 static inline bool tt_dtype_is_bool(tt_dtype t) { return t == TT_BOOL; }
 static inline bool tt_dtype_is_int(tt_dtype t) { return tt_dtype_cls(t) == TT_CLASS_INT; } /* bool is not an int */

@@ -32,6 +32,18 @@ void tt_checks_add(tt_device *d, tt_value *flag, const tt_plan *plan) {
   if (atomic_fetch_add(&d->check_count, 1) >= CHECKS_DRAIN_AT) tt_checks_drain(d);
 }
 
+/* Under check_lock. Takes the failure. */
+static void unseen_put(tt_device *d, tt_status failure) {
+  if (!d->unseen) d->unseen = failure;
+  else tt_status_free(failure);
+}
+
+void tt_device_report(tt_device *d, tt_status failure) {
+  pthread_mutex_lock(&d->check_lock);
+  unseen_put(d, failure);
+  pthread_mutex_unlock(&d->check_lock);
+}
+
 void tt_checks_drain(tt_device *d) {
   pthread_mutex_lock(&d->check_lock);
   tt_pending_check *list = d->checks, *oldest_first = NULL;
@@ -47,10 +59,18 @@ void tt_checks_drain(tt_device *d) {
     tt_pending_check *c = oldest_first;
     oldest_first = c->next;
     tt_status status = tt_check_read(d, c->flag, c->plan);
-    if (status && !d->unseen) d->unseen = status;
-    else tt_status_free(status);
+    unseen_put(d, status);
     tt_value_release(c->flag);
     free(c);
+  }
+  pthread_mutex_unlock(&d->check_lock);
+}
+
+void tt_device_saw(tt_device *d, tt_status failure) {
+  pthread_mutex_lock(&d->check_lock);
+  if (d->unseen && !strcmp(tt_status_message(d->unseen), tt_status_message(failure))) {
+    tt_status_free(d->unseen);
+    d->unseen = TT_OK;
   }
   pthread_mutex_unlock(&d->check_lock);
 }

@@ -3,12 +3,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/strbuf.h"
 #include "eager/internal.h"
 
 /* About 50 us of work on one core: below, a thread switch costs more than it hides. */
 enum { DEFAULT_INLINE_COST = 200000 };
 
 static char *copy_text(const char *text) { return text && *text ? strcpy(tt_malloc(strlen(text) + 1), text) : NULL; }
+
+/* The plugin's options: ours first, so that the user's win. XLA:CPU's fast min and max lose NaN, PyTorch's keep it. */
+static char *compile_options_text(bool is_cpu, const char *user) {
+  tt_strbuf s = TT_STRBUF_INIT;
+  if (is_cpu) tt_strbuf_add(&s, "xla_cpu_enable_fast_min_max=false ");
+  if (user) tt_strbuf_add(&s, user);
+  return s.data;
+}
 
 tt_status tt_device_open(const tt_device_options *options, tt_device **out_device) {
   *out_device = NULL;
@@ -19,12 +28,12 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
   tt_device *d = tt_calloc(1, sizeof *d);
   d->options = *options;
   d->plugin_path = copy_text(options->plugin_path);
-  d->xla_options = copy_text(options->xla_options);
   d->dump_dir = copy_text(options->dump_dir);
   if (d->options.inline_cost <= 0) d->options.inline_cost = DEFAULT_INLINE_COST;
   d->plugin = plugin;
   d->client = client;
   d->is_cpu = tt_client_is_cpu(client);
+  d->xla_options = compile_options_text(d->is_cpu, options->xla_options);
   atomic_init(&d->launch_blocking, options->launch_blocking);
   pthread_mutex_init(&d->check_lock, NULL);
   tt_stream_init(d);
@@ -33,7 +42,7 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
 }
 
 void tt_device_close(tt_device *d) {
-  if (!d) return;
+  if (!d || atomic_load(&d->forked)) return; /* in a child, neither the thread nor the plugin can be stopped */
   tt_stream_stop(d);
   tt_checks_drain(d);
   tt_status_free(d->unseen);
@@ -42,6 +51,8 @@ void tt_device_close(tt_device *d) {
   free(d->plans.slots);
   free(d->key.words);
   free(d->key.storages);
+  tt_pool_drop(&d->values);
+  tt_pool_drop(&d->storages);
   tt_client_destroy(d->client);
   pthread_mutex_destroy(&d->check_lock);
   free(d->plugin_path);
@@ -51,8 +62,11 @@ void tt_device_close(tt_device *d) {
 }
 
 void tt_device_enter(tt_device *d) {
-  for (int spins = 0; atomic_flag_test_and_set_explicit(&d->dispatching, memory_order_acquire); spins++)
-    if (spins > 100) sched_yield();
+  for (int spins = 0; atomic_flag_test_and_set_explicit(&d->dispatching, memory_order_acquire); spins++) {
+    if (spins <= 100) continue;
+    if (atomic_load_explicit(&d->forked, memory_order_relaxed)) return; /* whoever held it is not in this process */
+    sched_yield();
+  }
 }
 
 void tt_device_mark_forked(tt_device *d) { atomic_store(&d->forked, true); }

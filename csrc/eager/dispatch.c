@@ -133,9 +133,11 @@ static void run_end(run_state *r) {
   if (r->outputs != r->few + STACK_VALUES) free(r->outputs);
 }
 
-/* An input may be donated when its storage is about to let go of it and nobody else holds it. */
-static void run_mark_donations(tt_device *d, run_state *r, const tt_program *p) {
+/* An input may be donated when its storage is about to let go of it and nobody else holds it. A program that tells at
+ * the call whether it failed must leave its inputs as they were. */
+static void run_mark_donations(tt_device *d, run_state *r, const tt_program *p, bool now) {
   memset(r->donate, 0, (size_t)r->input_count);
+  if (now && p->has_check && d->is_cpu) return;
   for (int w = 0; w < p->written_count; w++) {
     int input = p->donated_inputs[w];
     if (input < 0) continue;
@@ -145,16 +147,16 @@ static void run_mark_donations(tt_device *d, run_state *r, const tt_program *p) 
 }
 
 static tt_status run_gather_inputs(tt_device *d, const tt_plan *plan, const tt_call *call, tt_storage *const *storages,
-                                   run_state *r, bool *out_ready) {
+                                   run_state *r, bool *out_now) {
   const tt_program *p = plan->program;
-  *out_ready = true;
+  *out_now = plan->cheap && (!d->is_cpu || tt_device_finished(d, tt_device_submitted(d)));
   for (int i = 0; i < p->input_count; i++) {
     tt_value *v = r->inputs[i] = storages[p->input_storages[i]]->value;
     tt_value_state state = tt_value_get_state(v);
-    if (state == TT_VALUE_FAILED) return tt_status_clone(v->error);
-    *out_ready &= state == TT_VALUE_READY;
+    if (state == TT_VALUE_FAILED) return tt_value_failure(v);
+    *out_now &= state == TT_VALUE_READY;
   }
-  run_mark_donations(d, r, p);
+  run_mark_donations(d, r, p, *out_now);
   int next = p->input_count;
   for (int pack = 0; pack < TT_PACK_COUNT; pack++) {
     if (!(p->packs >> pack & 1)) continue;
@@ -172,32 +174,46 @@ static void run_release_packs(const tt_program *p, run_state *r) {
   for (int i = p->input_count; i < r->input_count; i++) tt_value_release(r->inputs[i]);
 }
 
+/* The input whose memory a written storage's output takes, or null. */
+static tt_value *run_donated(const tt_program *p, const run_state *r, int write) {
+  int input = p->donated_inputs[write];
+  return input >= 0 && r->donate[input] ? r->inputs[input] : NULL;
+}
+
 /* Bytes that the outputs add: what is written in place takes no new memory. */
 static int64_t run_new_bytes(const tt_program *p, const run_state *r) {
   int64_t bytes = 0;
-  for (int i = 0; i < r->output_count; i++) bytes += r->outputs[i]->bytes;
+  for (int i = 0; i < p->result_count; i++)
+    if (!p->results[i].none && p->results[i].write < 0) bytes += tt_array_bytes(&p->results[i].array);
   for (int w = 0; w < p->written_count; w++)
-    if (p->donated_inputs[w] >= 0 && r->donate[p->donated_inputs[w]]) bytes -= r->inputs[p->donated_inputs[w]]->bytes;
+    if (!run_donated(p, r, w)) bytes += tt_array_bytes(&p->written_types[w]);
   return bytes;
 }
 
 static tt_status run_make_outputs(tt_device *d, const tt_program *p, run_state *r) {
   static const int64_t no_dims[1];
   static const tt_array_type flag_type = {TT_I32, 0, no_dims};
+  if (d->options.memory_limit) TT_TRY(tt_memory_reserve(d, run_new_bytes(p, r)));
   int next = 0;
   for (int i = 0; i < p->result_count; i++)
     if (!p->results[i].none && p->results[i].write < 0)
-      r->outputs[next++] = tt_value_create(d, TT_HOLDS_ARRAY, &p->results[i].array, true);
-  for (int w = 0; w < p->written_count; w++) r->outputs[next++] = tt_value_create(d, TT_HOLDS_ARRAY, &p->written_types[w], true);
-  if (p->has_check) r->outputs[next++] = tt_value_create(d, TT_HOLDS_ARRAY, &flag_type, true);
-  if (!d->options.memory_limit) return TT_OK;
-  /* The outputs are counted as live already. */
-  int64_t counted = 0;
-  for (int i = 0; i < next; i++) counted += r->outputs[i]->bytes;
-  tt_status status = tt_memory_reserve(d, run_new_bytes(p, r), counted);
-  if (status)
-    while (next) tt_value_release(r->outputs[--next]);
-  return status;
+      r->outputs[next++] = tt_value_create_result(d, &p->results[i].array, NULL);
+  for (int w = 0; w < p->written_count; w++)
+    r->outputs[next++] = tt_value_create_result(d, &p->written_types[w], run_donated(p, r, w));
+  if (p->has_check) r->outputs[next++] = tt_value_create_result(d, &flag_type, NULL);
+  return TT_OK;
+}
+
+/* Takes the outputs back after a failure: nothing was donated. */
+static void run_drop_outputs(const tt_program *p, run_state *r) {
+  int written = r->output_count - p->has_check - p->written_count;
+  for (int w = 0; w < p->written_count; w++) {
+    tt_value *donated = run_donated(p, r, w), *output = r->outputs[written + w];
+    if (!donated) continue;
+    donated->bytes = output->bytes;
+    output->bytes = 0;
+  }
+  for (int i = 0; i < r->output_count; i++) tt_value_release(r->outputs[i]);
 }
 
 /* Hands the task to the execute thread, which gets references of its own. */
@@ -220,7 +236,8 @@ static tt_status run_queue(tt_device *d, const tt_plan *plan, const run_state *r
 static tt_status run_inline(tt_device *d, const tt_plan *plan, const run_state *r) {
   tt_task task = {plan, r->inputs, r->input_count, r->donate, r->outputs, r->output_count};
   atomic_fetch_add_explicit(&d->inlined, 1, memory_order_relaxed);
-  TT_TRY(tt_task_execute(d, &task));
+  TT_TRY(tt_task_execute(d, &task, false));
+  if (!d->is_cpu && r->output_count) tt_flight_add(d, r->outputs[0]->buffer);
   if (!plan->program->has_check) return TT_OK;
   tt_value *flag = r->outputs[r->output_count - 1];
   if (d->is_cpu) return tt_check_read(d, flag, plan); /* it is there: tell at the call */
@@ -237,9 +254,7 @@ static void run_commit(tt_device *d, const tt_plan *plan, tt_storage *const *sto
     const tt_result_info *info = &p->results[i];
     out_results[i] = (tt_new_result){info->none, info->write, NULL, (tt_dtype)info->dtype, info->rank, info->sizes, info->strides};
     if (info->none || info->write >= 0) continue;
-    tt_value *v = r->outputs[next++];
-    tt_storage *s = out_results[i].storage = tt_storage_create(d, v->bytes);
-    s->value = v;
+    out_results[i].storage = tt_storage_create_result(d, r->outputs[next++]);
   }
   for (int w = 0; w < p->written_count; w++) {
     tt_storage *s = storages[p->written_storages[w]];
@@ -254,16 +269,14 @@ static tt_status plan_run(tt_device *d, const tt_plan *plan, const tt_call *call
                           tt_new_result *out_results) {
   const tt_program *p = plan->program;
   run_state r;
-  bool ready;
+  bool now;
   run_begin(&r, p);
-  tt_status status = run_gather_inputs(d, plan, call, storages, &r, &ready);
+  tt_status status = run_gather_inputs(d, plan, call, storages, &r, &now);
   if (!status) {
     status = run_make_outputs(d, p, &r);
     if (!status) {
-      bool idle = tt_device_finished(d, tt_device_submitted(d));
-      status = plan->cheap && ready && idle ? run_inline(d, plan, &r) : run_queue(d, plan, &r);
-      if (status)
-        for (int i = 0; i < r.output_count; i++) tt_value_release(r.outputs[i]);
+      status = now ? run_inline(d, plan, &r) : run_queue(d, plan, &r);
+      if (status) run_drop_outputs(p, &r);
       else run_commit(d, plan, storages, &r, out_results);
     }
     run_release_packs(p, &r);
@@ -288,6 +301,7 @@ tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *mis
   bool hit = true;
   tt_status status = TT_OK;
   for (;;) {
+    TT_TRY(tt_stream_wait_for_room(d));
     tt_device_enter(d);
     tt_key_build(d, call, &d->key);
     tt_hash128 hash = tt_hash_words(d->key.words, d->key.count);

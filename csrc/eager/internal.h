@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "eager/eager.h"
+#include "eager/pool.h"
 #include "ops/program.h"
 #include "pjrt/pjrt.h"
 
@@ -20,7 +21,8 @@ typedef struct tt_value {
   atomic_uchar state;
   uint8_t holds;       /* TT_HOLDS_SPLAT or TT_HOLDS_ARRAY */
   tt_array_type type;  /* dims: `own_dims`, or a plan's memory */
-  int64_t bytes;       /* counted against the device's memory; 0 for splats */
+  bool uncounted;      /* no part of the memory statistics */
+  int64_t bytes;       /* counted against the device's memory; 0 for splats and what was donated */
   tt_device *device;
   tt_pjrt_buffer *buffer; /* READY arrays */
   tt_status error;        /* FAILED */
@@ -28,8 +30,11 @@ typedef struct tt_value {
   int64_t own_dims[];
 } tt_value;
 
-/* PENDING, one reference. dims are borrowed when `plan_dims` (they live as long as the device), else copied. */
-tt_value *tt_value_create(tt_device *d, tt_holds holds, const tt_array_type *type, bool plan_dims);
+/* PENDING, one reference; dims are copied. */
+tt_value *tt_value_create(tt_device *d, tt_holds holds, const tt_array_type *type);
+/* The same for an array whose dims are a plan's, which live as long as the device. It takes over the memory of
+ * `donated`, unless that is null: those bytes count once. The dispatch flag must be held. */
+tt_value *tt_value_create_result(tt_device *d, const tt_array_type *type, tt_value *donated);
 static inline void tt_value_retain(tt_value *v) { atomic_fetch_add_explicit(&v->refs, 1, memory_order_relaxed); }
 void tt_value_release(tt_value *v); /* null is allowed */
 void tt_value_set_ready(tt_value *v, tt_pjrt_buffer *buffer);
@@ -39,7 +44,12 @@ static inline tt_value_state tt_value_get_state(tt_value *v) {
 }
 /* Waits while PENDING; then the failure, if it has one. */
 tt_status tt_value_wait(tt_value *v) TT_MUST_USE;
+/* The failure of a FAILED value, which from here on somebody has seen. */
+tt_status tt_value_failure(const tt_value *v) TT_MUST_USE;
+/* The value is the device's own: takes it out of the user's memory statistics. */
+void tt_value_uncount(tt_value *v);
 int64_t tt_array_numel(const tt_array_type *t);
+int64_t tt_array_bytes(const tt_array_type *t);
 
 struct tt_storage {
   tt_device *device;
@@ -50,6 +60,9 @@ struct tt_storage {
   uint64_t stamp;
   int index;
 };
+
+/* As tt_storage_create, holding `value` (takes the reference). The dispatch flag must be held. */
+tt_storage *tt_storage_create_result(tt_device *d, tt_value *value);
 
 /* ---- plan: a call's program, found by key ----------------------------------------------------------------------- */
 
@@ -94,6 +107,8 @@ typedef struct tt_task {
   int output_count;
 } tt_task;
 
+enum { TT_STREAM_DEPTH = 512 };
+
 typedef struct tt_stream {
   pthread_t thread;
   bool started;
@@ -103,16 +118,28 @@ typedef struct tt_stream {
   int head, count;
   atomic_ullong submitted, finished; /* tasks, counted for ever; equal when idle */
   bool stop;
+  /* Instead of the queue, on a device that computes by itself: ends of programs, by number; null when they are over. */
+  tt_pjrt_event *flights[TT_STREAM_DEPTH];
+  uint64_t flights_taken; /* those below have somebody who waits for them */
 } tt_stream;
-enum { TT_STREAM_DEPTH = 512 };
 
 void tt_stream_init(tt_device *d);
 void tt_stream_stop(tt_device *d); /* runs what is queued, then joins */
-/* Takes the task's references. Waits while the queue is full. */
+bool tt_stream_has_room(void *device);
+/* Waits (with the host's hooks) while the queue is full; the dispatch flag must not be held. */
+tt_status tt_stream_wait_for_room(tt_device *d) TT_MUST_USE;
+/* Takes the task's references, on failure too. Waits while the queue is full. */
 tt_status tt_stream_push(tt_device *d, const tt_task *task) TT_MUST_USE;
 tt_status tt_stream_drain(tt_device *d) TT_MUST_USE;
-/* Runs one task now, on this thread. On failure the outputs are untouched. */
-tt_status tt_task_execute(tt_device *d, const tt_task *task) TT_MUST_USE;
+/* Runs one task, whose inputs are READY, on this thread; `wait`: until the results are there, or have failed. On failure the outputs are
+ * untouched. */
+tt_status tt_task_execute(tt_device *d, const tt_task *task, bool wait) TT_MUST_USE;
+/* A program has begun on a device that computes by itself; `result` is one of its results. */
+void tt_flight_add(tt_device *d, tt_pjrt_buffer *result);
+/* Notes which programs have ended. */
+void tt_flight_poll(tt_device *d);
+/* Waits until some program ends. */
+void tt_flight_wait_for_one(tt_device *d);
 /* Waits until pred(context) is true, woken after each task; calls the host's hooks. */
 tt_status tt_stream_wait(tt_device *d, bool (*pred)(void *), void *context) TT_MUST_USE;
 
@@ -137,12 +164,13 @@ struct tt_device {
   char *plugin_path, *xla_options, *dump_dir;
   tt_plugin *plugin;
   tt_client *client;
-  bool is_cpu;
+  bool is_cpu; /* programs run on the thread that starts them; else the device computes by itself */
   atomic_bool forked, launch_blocking;
   atomic_flag dispatching; /* the dispatch flag */
   uint64_t stamp;
   tt_key key;
   tt_plan_table plans;
+  tt_pool values, storages; /* of results */
   tt_stream stream;
   tt_packed_numbers number_cache[TT_NUMBER_CACHE];
   pthread_mutex_t check_lock;
@@ -165,8 +193,12 @@ void tt_checks_add(tt_device *d, tt_value *flag, const tt_plan *plan);
 tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_plan *plan) TT_MUST_USE;
 /* Looks at all pending flags whose programs are done; the first failure goes to `unseen`. */
 void tt_checks_drain(tt_device *d);
+/* Keeps a failure for the next synchronisation, unless one waits there already. Takes it. */
+void tt_device_report(tt_device *d, tt_status failure);
 /* Takes the unseen failure, if any. */
 tt_status tt_device_take_unseen(tt_device *d) TT_MUST_USE;
+/* Somebody has been told of this failure. */
+void tt_device_saw(tt_device *d, tt_status failure);
 
 /* The packed numbers of a call as a value: one reference for the caller. Cached by content. Flag held. */
 tt_status tt_numbers_pack(tt_device *d, const tt_plan *plan, const tt_call *call, tt_storage *const *storages, tt_pack pack,
@@ -176,7 +208,7 @@ tt_status tt_numbers_pack(tt_device *d, const tt_plan *plan, const tt_call *call
 
 /* One value of that many bytes was created, or died. */
 void tt_memory_add(tt_device *d, int64_t bytes, int count);
-/* Fails with TT_OUT_OF_MEMORY if `bytes` more would exceed the limit. `counted` bytes of them are counted as live already. */
-tt_status tt_memory_reserve(tt_device *d, int64_t bytes, int64_t counted) TT_MUST_USE;
+/* Fails with TT_OUT_OF_MEMORY if `bytes` more would exceed the limit. */
+tt_status tt_memory_reserve(tt_device *d, int64_t bytes) TT_MUST_USE;
 
 #endif

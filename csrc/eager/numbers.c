@@ -40,7 +40,8 @@ static tt_status pack_upload(tt_device *d, tt_pack pack, int count, const void *
   int rank = count > 1;
   tt_pjrt_buffer *buffer;
   TT_TRY(tt_buffer_from_host(d->client, 0, packs[pack].dtype, rank, dims, data, &buffer));
-  *out_value = tt_value_create(d, TT_HOLDS_ARRAY, &(tt_array_type){(uint8_t)packs[pack].dtype, (uint8_t)rank, dims}, false);
+  *out_value = tt_value_create(d, TT_HOLDS_ARRAY, &(tt_array_type){(uint8_t)packs[pack].dtype, (uint8_t)rank, dims});
+  tt_value_uncount(*out_value);
   tt_value_set_ready(*out_value, buffer);
   return TT_OK;
 }

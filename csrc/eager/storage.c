@@ -26,13 +26,18 @@ tt_storage *tt_storage_create(tt_device *d, int64_t nbytes) {
 void tt_storage_destroy(tt_storage *s) {
   if (!s) return;
   tt_value_release(s->value);
-  free(s);
+  tt_pool_return(&s->device->storages, s);
+}
+
+tt_storage *tt_storage_create_result(tt_device *d, tt_value *value) {
+  tt_storage *s = tt_pool_take(&d->storages, sizeof *s);
+  *s = (tt_storage){.device = d, .value = value, .nbytes = value->bytes, .address = address_take(value->bytes)};
+  return s;
 }
 
 int64_t tt_storage_nbytes(const tt_storage *s) { return s->nbytes; }
 tt_device *tt_storage_device(const tt_storage *s) { return s->device; }
 uint64_t tt_storage_address(const tt_storage *s) { return s->address; }
-bool tt_storage_is_empty(const tt_storage *s) { return !s->value; }
 
 /* Puts a value in (takes the reference) under the dispatch flag and lets the old one go outside it. */
 static void storage_swap(tt_storage *s, tt_value *value) {
@@ -52,6 +57,13 @@ static tt_value *storage_snapshot(const tt_storage *s) {
   return v;
 }
 
+bool tt_storage_is_empty(const tt_storage *s) {
+  tt_device_enter(s->device);
+  bool empty = !s->value;
+  tt_device_leave(s->device);
+  return empty;
+}
+
 void tt_storage_share(tt_storage *to, const tt_storage *from) { storage_swap(to, storage_snapshot(from)); }
 
 tt_status tt_storage_fill(const tt_tensor *t, const tt_number *number, bool *out_done) {
@@ -66,7 +78,7 @@ tt_status tt_storage_fill(const tt_tensor *t, const tt_number *number, bool *out
   int64_t dims[TT_MAX_RANK];
   for (int i = 0; i < t->rank; i++) dims[i] = t->sizes[perm[i]];
   TT_TRY(tt_device_usable(s->device));
-  tt_value *v = tt_value_create(s->device, TT_HOLDS_SPLAT, &(tt_array_type){t->dtype, t->rank, dims}, false);
+  tt_value *v = tt_value_create(s->device, TT_HOLDS_SPLAT, &(tt_array_type){t->dtype, t->rank, dims});
   v->splat = *number;
   tt_value_set_ready(v, NULL);
   storage_swap(s, v);
@@ -74,13 +86,22 @@ tt_status tt_storage_fill(const tt_tensor *t, const tt_number *number, bool *out
   return TT_OK;
 }
 
+/* A new array on the device. */
+static tt_status value_upload(tt_device *d, tt_dtype dtype, int rank, const int64_t *dims, const void *data,
+                              tt_value **out_value) {
+  tt_array_type type = {(uint8_t)dtype, (uint8_t)rank, dims};
+  TT_TRY(tt_memory_reserve(d, tt_array_bytes(&type)));
+  tt_pjrt_buffer *buffer;
+  TT_TRY(tt_buffer_from_host(d->client, 0, dtype, rank, dims, data, &buffer));
+  *out_value = tt_value_create(d, TT_HOLDS_ARRAY, &type);
+  tt_value_set_ready(*out_value, buffer);
+  return TT_OK;
+}
+
 tt_status tt_storage_upload(tt_storage *s, tt_dtype dtype, int rank, const int64_t *dims, const void *data) {
   TT_TRY(tt_device_usable(s->device));
-  TT_TRY(tt_memory_reserve(s->device, s->nbytes, 0));
-  tt_pjrt_buffer *buffer;
-  TT_TRY(tt_buffer_from_host(s->device->client, 0, dtype, rank, dims, data, &buffer));
-  tt_value *v = tt_value_create(s->device, TT_HOLDS_ARRAY, &(tt_array_type){(uint8_t)dtype, (uint8_t)rank, dims}, false);
-  tt_value_set_ready(v, buffer);
+  tt_value *v;
+  TT_TRY(value_upload(s->device, dtype, rank, dims, data, &v));
   storage_swap(s, v);
   return TT_OK;
 }
@@ -175,41 +196,45 @@ void tt_storage_unmap(tt_host_view *view) {
 
 tt_status tt_storage_read_element(tt_storage *s, tt_dtype dtype, int64_t offset, void *out) {
   size_t width = tt_dtype_bytes(dtype);
-  tt_value *v = s->value;
+  TT_TRY(tt_device_usable(s->device));
+  tt_value *v = storage_snapshot(s);
   if (!v || (v->holds == TT_HOLDS_SPLAT && v->type.dtype == dtype)) {
     tt_number n = v ? v->splat : uninitialised_of(dtype);
     number_store(&n, dtype, out);
-    return tt_device_usable(s->device);
+    tt_value_release(v);
+    return TT_OK;
   }
   tt_host_view view;
-  TT_TRY(tt_storage_map(s, dtype, &view));
+  TT_TRY(value_map(v, &view));
   memcpy(out, (const char *)view.data + (size_t)offset * width, width);
   tt_storage_unmap(&view);
   return TT_OK;
 }
 
+/* Rare (resize_ and set_ on used memory), so through the host: the type of the array stays where the size allows it.
+ * Takes v's reference. */
+static tt_status value_resize(tt_value *v, int64_t from_bytes, int64_t to_bytes, tt_value **out_value) {
+  tt_device *d = v->device;
+  tt_dtype dtype = (tt_dtype)v->type.dtype;
+  tt_host_view view;
+  TT_TRY(value_map(v, &view));
+  int64_t width = (int64_t)tt_dtype_bytes(dtype);
+  if (to_bytes % width) dtype = TT_U8, width = 1;
+  int64_t dims[1] = {to_bytes / width};
+  tt_number n = uninitialised_of(dtype);
+  char *data = number_spread(&n, dtype, dims[0]);
+  memcpy(data, view.data, (size_t)(to_bytes < from_bytes ? to_bytes : from_bytes));
+  tt_storage_unmap(&view);
+  tt_status status = value_upload(d, dtype, 1, dims, data, out_value);
+  free(data);
+  return status;
+}
+
 tt_status tt_storage_resize(tt_storage *s, int64_t nbytes) {
   if (nbytes == s->nbytes) return TT_OK;
-  tt_value *kept = NULL;
-  if (nbytes > 0 && s->value) {
-    tt_host_view view;
-    TT_TRY(tt_storage_map(s, TT_U8, &view));
-    /* Rare (resize_ and set_ on used memory), so through the host: the type of the array stays where the size allows it. */
-    tt_dtype dtype = (tt_dtype)s->value->type.dtype;
-    int64_t width = (int64_t)tt_dtype_bytes(dtype);
-    if (nbytes % width) dtype = TT_U8, width = 1;
-    int64_t dims[1] = {nbytes / width};
-    tt_number n = uninitialised_of(dtype);
-    char *data = number_spread(&n, dtype, dims[0]);
-    memcpy(data, view.data, (size_t)(nbytes < s->nbytes ? nbytes : s->nbytes));
-    tt_storage_unmap(&view);
-    tt_pjrt_buffer *buffer;
-    tt_status status = tt_buffer_from_host(s->device->client, 0, dtype, 1, dims, data, &buffer);
-    free(data);
-    TT_TRY(status);
-    kept = tt_value_create(s->device, TT_HOLDS_ARRAY, &(tt_array_type){(uint8_t)dtype, 1, dims}, false);
-    tt_value_set_ready(kept, buffer);
-  }
+  TT_TRY(tt_device_usable(s->device));
+  tt_value *old = nbytes > 0 ? storage_snapshot(s) : NULL, *kept = NULL;
+  if (old) TT_TRY(value_resize(old, s->nbytes, nbytes, &kept));
   s->nbytes = nbytes;
   s->address = address_take(nbytes);
   storage_swap(s, kept);

@@ -13,33 +13,52 @@ enum { INTERRUPT_POLL_MS = 50, STACK_BUFFERS = 64 };
 
 /* ---- one task ----------------------------------------------------------------------------------------------- */
 
-tt_status tt_task_execute(tt_device *d, const tt_task *t) {
+tt_status tt_task_execute(tt_device *d, const tt_task *t, bool wait) {
   tt_pjrt_buffer *few_in[STACK_BUFFERS], *few_out[STACK_BUFFERS];
   tt_pjrt_buffer **in = t->input_count <= STACK_BUFFERS ? few_in : tt_malloc((size_t)t->input_count * sizeof *in);
   tt_pjrt_buffer **out = t->output_count <= STACK_BUFFERS ? few_out : tt_malloc((size_t)t->output_count * sizeof *out);
-  tt_status status = TT_OK;
-  for (int i = 0; i < t->input_count && !status; i++) {
-    if (tt_value_get_state(t->inputs[i]) == TT_VALUE_FAILED) status = tt_status_clone(t->inputs[i]->error);
-    in[i] = t->inputs[i]->buffer;
+  for (int i = 0; i < t->input_count; i++) in[i] = t->inputs[i]->buffer;
+  tt_status status = tt_executable_execute(t->plan->executable, 0, t->input_count, in, t->donate, out);
+  if (!status && wait && t->output_count) {
+    status = tt_buffer_await(d->client, out[0]); /* one output fails as all do */
+    for (int i = 0; i < t->output_count && status; i++) tt_buffer_destroy(d->client, out[i]);
   }
-  if (!status) status = tt_executable_execute(t->plan->executable, 0, t->input_count, in, t->donate, out);
   if (!status)
     for (int i = 0; i < t->output_count; i++) tt_value_set_ready(t->outputs[i], out[i]);
-  (void)d;
   if (in != few_in) free(in);
   if (out != few_out) free(out);
   return status;
 }
 
-static void task_fail(tt_device *d, const tt_task *t, tt_status status) {
-  pthread_mutex_lock(&d->check_lock);
-  if (!d->unseen) d->unseen = tt_status_clone(status);
-  pthread_mutex_unlock(&d->check_lock);
-  for (int i = 0; i < t->output_count; i++) tt_value_set_failed(t->outputs[i], tt_status_clone(status));
-  tt_status_free(status);
+/* The failure of an input, if one has failed by now; it has been reported, or will be. */
+static tt_status task_inherited(const tt_task *t) {
+  for (int i = 0; i < t->input_count; i++)
+    if (tt_value_get_state(t->inputs[i]) == TT_VALUE_FAILED) return t->inputs[i]->error;
+  return TT_OK;
 }
 
-static void task_free(tt_task *t) {
+static void task_fail(const tt_task *t, tt_status status) {
+  for (int i = 0; i < t->output_count; i++) tt_value_set_failed(t->outputs[i], tt_status_clone(status));
+}
+
+/* Nobody waits for this task: a failure stays with the results, and the next synchronisation tells it. */
+static void task_run(tt_device *d, const tt_task *t) {
+  tt_status inherited = task_inherited(t);
+  if (inherited) {
+    task_fail(t, inherited);
+    return;
+  }
+  tt_status status = tt_task_execute(d, t, true);
+  if (status) {
+    tt_device_report(d, tt_status_clone(status)); /* before a reader can see it */
+    task_fail(t, status);
+    tt_status_free(status);
+  } else if (t->plan->program->has_check) {
+    tt_checks_add(d, t->outputs[t->output_count - 1], t->plan);
+  }
+}
+
+static void task_free(const tt_task *t) {
   for (int i = 0; i < t->input_count; i++) tt_value_release(t->inputs[i]);
   for (int i = 0; i < t->output_count; i++) tt_value_release(t->outputs[i]);
   free(t->inputs);
@@ -61,9 +80,7 @@ static void *stream_main(void *argument) {
     s->count--;
     pthread_mutex_unlock(&s->lock);
 
-    tt_status status = tt_task_execute(d, &task);
-    if (status) task_fail(d, &task, status);
-    else if (task.plan->program->has_check) tt_checks_add(d, task.outputs[task.output_count - 1], task.plan);
+    task_run(d, &task);
     task_free(&task);
 
     pthread_mutex_lock(&s->lock);
@@ -97,6 +114,7 @@ void tt_stream_stop(tt_device *d) {
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
   }
+  while (!d->is_cpu && atomic_load(&s->finished) != atomic_load(&s->submitted)) tt_flight_wait_for_one(d);
   pthread_mutex_destroy(&s->lock);
   pthread_cond_destroy(&s->work);
   pthread_cond_destroy(&s->done);
@@ -105,18 +123,24 @@ void tt_stream_stop(tt_device *d) {
 
 /* ---- waiting ------------------------------------------------------------------------------------------------ */
 
-tt_status tt_stream_wait(tt_device *d, bool (*pred)(void *), void *context) {
+/* Until the next task ends, or it is time to ask whether to go on. */
+static void stream_wait_once(tt_device *d, bool (*pred)(void *), void *context) {
   tt_stream *s = &d->stream;
+  struct timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += INTERRUPT_POLL_MS * 1000000l;
+  if (until.tv_nsec >= 1000000000l) until.tv_sec++, until.tv_nsec -= 1000000000l;
+  pthread_mutex_lock(&s->lock);
+  int timed_out = 0;
+  while (!pred(context) && !timed_out) timed_out = pthread_cond_timedwait(&s->done, &s->lock, &until) == ETIMEDOUT;
+  pthread_mutex_unlock(&s->lock);
+}
+
+tt_status tt_stream_wait(tt_device *d, bool (*pred)(void *), void *context) {
   for (;;) {
     void *token = tt_device_wait_begin(d);
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += INTERRUPT_POLL_MS * 1000000l;
-    if (until.tv_nsec >= 1000000000l) until.tv_sec++, until.tv_nsec -= 1000000000l;
-    pthread_mutex_lock(&s->lock);
-    int timed_out = 0;
-    while (!pred(context) && !timed_out) timed_out = pthread_cond_timedwait(&s->done, &s->lock, &until) == ETIMEDOUT;
-    pthread_mutex_unlock(&s->lock);
+    if (d->is_cpu) stream_wait_once(d, pred, context);
+    else tt_flight_wait_for_one(d);
     tt_device_wait_end(d, token);
     if (pred(context)) return TT_OK;
     if (d->options.hooks.interrupted && d->options.hooks.interrupted())
@@ -126,8 +150,15 @@ tt_status tt_stream_wait(tt_device *d, bool (*pred)(void *), void *context) {
 
 uint64_t tt_device_submitted(const tt_device *d) { return atomic_load_explicit(&d->stream.submitted, memory_order_acquire); }
 
-bool tt_device_finished(const tt_device *d, uint64_t submitted) {
+static bool stream_finished(const tt_device *d, uint64_t submitted) {
   return atomic_load_explicit(&d->stream.finished, memory_order_acquire) >= submitted;
+}
+
+bool tt_device_finished(const tt_device *d, uint64_t submitted) {
+  if (stream_finished(d, submitted)) return true;
+  if (d->is_cpu || atomic_load_explicit(&d->forked, memory_order_relaxed)) return false;
+  tt_flight_poll((tt_device *)(uintptr_t)d);
+  return stream_finished(d, submitted);
 }
 
 typedef struct stream_point {
@@ -137,17 +168,26 @@ typedef struct stream_point {
 
 static bool stream_reached(void *context) {
   const stream_point *p = context;
-  return tt_device_finished(p->device, p->submitted);
+  return stream_finished(p->device, p->submitted);
 }
 
 tt_status tt_device_wait(tt_device *d, uint64_t submitted) {
+  TT_TRY(tt_device_usable(d));
   if (tt_device_finished(d, submitted)) return TT_OK;
   return tt_stream_wait(d, stream_reached, &(stream_point){d, submitted});
 }
 
 tt_status tt_stream_drain(tt_device *d) { return tt_device_wait(d, tt_device_submitted(d)); }
 
-static bool stream_has_room(void *d) { return ((tt_device *)d)->stream.count < TT_STREAM_DEPTH; }
+bool tt_stream_has_room(void *d) {
+  tt_stream *s = &((tt_device *)d)->stream;
+  unsigned long long finished = atomic_load_explicit(&s->finished, memory_order_relaxed);
+  return atomic_load_explicit(&s->submitted, memory_order_relaxed) - finished < TT_STREAM_DEPTH;
+}
+
+tt_status tt_stream_wait_for_room(tt_device *d) {
+  return tt_stream_has_room(d) ? TT_OK : tt_stream_wait(d, tt_stream_has_room, d);
+}
 
 tt_status tt_stream_push(tt_device *d, const tt_task *task) {
   tt_stream *s = &d->stream;
@@ -156,12 +196,14 @@ tt_status tt_stream_push(tt_device *d, const tt_task *task) {
     int error = pthread_create(&s->thread, NULL, stream_main, d);
     if (error) {
       pthread_mutex_unlock(&s->lock);
+      task_free(task);
       return tt_status_make(TT_UNAVAILABLE, "cannot start the device's execute thread: %s", strerror(error));
     }
     s->started = true;
   }
-  /* The dispatch flag is held here, so nobody else pushes; the thread takes tasks without it and so always makes room. */
-  while (!stream_has_room(d)) pthread_cond_wait(&s->done, &s->lock);
+  /* Rare: dispatch waits for room before it takes the flag. It is held here, so nobody else pushes; the thread takes
+   * tasks without it and so always makes room. */
+  while (!tt_stream_has_room(d)) pthread_cond_wait(&s->done, &s->lock);
   s->ring[(s->head + s->count++) % TT_STREAM_DEPTH] = *task;
   atomic_fetch_add_explicit(&s->submitted, 1, memory_order_release);
   pthread_cond_signal(&s->work);

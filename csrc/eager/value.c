@@ -10,22 +10,34 @@ int64_t tt_array_numel(const tt_array_type *t) {
   return n;
 }
 
-tt_value *tt_value_create(tt_device *d, tt_holds holds, const tt_array_type *type, bool plan_dims) {
-  size_t own = plan_dims ? 0 : type->rank * sizeof(int64_t);
-  tt_value *v = tt_malloc(sizeof *v + own);
+int64_t tt_array_bytes(const tt_array_type *t) { return tt_array_numel(t) * (int64_t)tt_dtype_bytes((tt_dtype)t->dtype); }
+
+static tt_value *value_init(tt_value *v, tt_device *d, tt_holds holds, const tt_array_type *type) {
   atomic_init(&v->refs, 1);
   atomic_init(&v->state, TT_VALUE_PENDING);
   v->holds = (uint8_t)holds;
   v->type = *type;
-  if (!plan_dims) {
-    if (own) memcpy(v->own_dims, type->dims, own);
-    v->type.dims = v->own_dims;
-  }
-  v->bytes = holds == TT_HOLDS_ARRAY ? tt_array_numel(type) * (int64_t)tt_dtype_bytes((tt_dtype)type->dtype) : 0;
+  v->bytes = holds == TT_HOLDS_ARRAY ? tt_array_bytes(type) : 0;
   v->device = d;
+  v->uncounted = false;
   v->buffer = NULL;
   v->error = TT_OK;
+  return v;
+}
+
+tt_value *tt_value_create(tt_device *d, tt_holds holds, const tt_array_type *type) {
+  size_t dims = type->rank * sizeof(int64_t);
+  tt_value *v = value_init(tt_malloc(sizeof *v + dims), d, holds, type);
+  if (dims) memcpy(v->own_dims, type->dims, dims);
+  v->type.dims = v->own_dims;
   tt_memory_add(d, v->bytes, 1);
+  return v;
+}
+
+tt_value *tt_value_create_result(tt_device *d, const tt_array_type *type, tt_value *donated) {
+  tt_value *v = value_init(tt_pool_take(&d->values, sizeof(tt_value)), d, TT_HOLDS_ARRAY, type);
+  tt_memory_add(d, donated ? 0 : v->bytes, 1);
+  if (donated) donated->bytes = 0;
   return v;
 }
 
@@ -35,8 +47,9 @@ void tt_value_release(tt_value *v) {
   if (v->buffer && !atomic_load_explicit(&v->device->forked, memory_order_relaxed))
     tt_buffer_destroy(v->device->client, v->buffer);
   tt_status_free(v->error);
-  tt_memory_add(v->device, -v->bytes, -1);
-  free(v);
+  if (!v->uncounted) tt_memory_add(v->device, -v->bytes, -1);
+  if (v->type.dims == v->own_dims) free(v);
+  else tt_pool_return(&v->device->values, v);
 }
 
 void tt_value_set_ready(tt_value *v, tt_pjrt_buffer *buffer) {
@@ -53,7 +66,18 @@ static bool value_is_settled(void *v) { return tt_value_get_state(v) != TT_VALUE
 
 tt_status tt_value_wait(tt_value *v) {
   if (!value_is_settled(v)) TT_TRY(tt_stream_wait(v->device, value_is_settled, v));
-  return tt_value_get_state(v) == TT_VALUE_FAILED ? tt_status_clone(v->error) : TT_OK;
+  return tt_value_get_state(v) == TT_VALUE_FAILED ? tt_value_failure(v) : TT_OK;
+}
+
+tt_status tt_value_failure(const tt_value *v) {
+  tt_device_saw(v->device, v->error);
+  return tt_status_clone(v->error);
+}
+
+void tt_value_uncount(tt_value *v) {
+  v->uncounted = true;
+  tt_memory_add(v->device, -v->bytes, -1);
+  atomic_fetch_sub_explicit(&v->device->total_values, 1, memory_order_relaxed);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */
@@ -69,10 +93,10 @@ void tt_memory_add(tt_device *d, int64_t bytes, int count) {
   }
 }
 
-tt_status tt_memory_reserve(tt_device *d, int64_t bytes, int64_t counted) {
+tt_status tt_memory_reserve(tt_device *d, int64_t bytes) {
   int64_t limit = d->options.memory_limit;
   if (!limit || bytes <= 0) return TT_OK;
-  int64_t live = atomic_load_explicit(&d->live_bytes, memory_order_relaxed) - counted;
+  int64_t live = atomic_load_explicit(&d->live_bytes, memory_order_relaxed);
   if (live + bytes <= limit) return TT_OK;
   return tt_status_make(TT_OUT_OF_MEMORY,
                         "TPU out of memory. Tried to allocate %.2f MiB. The device has a limit of %.2f MiB "

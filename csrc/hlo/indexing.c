@@ -144,7 +144,7 @@ static bool check_updates(hlo_builder *b, const char *name, hlo_value operand, h
     hlo_op_fail(b, name, "%d update window dimensions for windows of %d dimensions", s->update_window_count, windows);
     return false;
   }
-  int64_t sizes[HLO_MAX_RANK], dims[HLO_MAX_RANK];
+  int64_t sizes[HLO_MAX_RANK] = {0}, dims[HLO_MAX_RANK];
   for (int i = 0, k = 0; i < operand.type->rank; i++) {
     if (!(windowless >> i & 1)) sizes[k++] = operand.type->dims[i];
   }

@@ -144,7 +144,7 @@ static void lower_elu_backward(tt_lower *l) {
   hlo_value slope = tt_bool_arg(l, 4) ? (hlo_is_none(n.negative) ? tt_plus(b, x, 1) : hlo_add(b, x, n.negative))
                                       : scaled(b, hlo_exp(b, scaled(b, x, n.input)), n.negative);
   hlo_value negative = hlo_mul(b, scaled(b, grad, n.input), slope);
-  result_like(l, 0, hlo_select(b, tt_is(b, x, HLO_LE, 0), negative, scaled(b, grad, n.positive)));
+  result_like(l, 0, hlo_select(b, tt_is(b, x, HLO_GT, 0), scaled(b, grad, n.positive), negative));
 }
 
 /* ---- clipped lines ------------------------------------------------------------------------------------------- */
@@ -162,8 +162,8 @@ static hlo_value hardtanh(tt_lower *l, const hlo_value *x) {
 
 static hlo_value hardtanh_backward(tt_lower *l, const hlo_value *x) {
   hlo_builder *b = l->b;
-  hlo_value outside = hlo_or(b, hlo_compare(b, HLO_LE, x[1], tt_num(l, 2)), hlo_compare(b, HLO_GE, x[1], tt_num(l, 3)));
-  return hlo_select(b, outside, tt_zero(b, x[0]), x[0]);
+  hlo_value above = hlo_compare(b, HLO_GT, x[1], tt_num(l, 2)), below = hlo_compare(b, HLO_LT, x[1], tt_num(l, 3));
+  return keep(b, hlo_and(b, above, below), x[0]);
 }
 
 /* min(max(x + 3, 0), 6) */
@@ -181,17 +181,12 @@ static hlo_value hardsigmoid_backward(hlo_builder *b, hlo_value grad, hlo_value 
 
 static hlo_value hardswish_backward(hlo_builder *b, hlo_value grad, hlo_value x) {
   hlo_value inner = hlo_mul(b, grad, tt_plus(b, tt_times(b, x, 1.0 / 3), 0.5));
-  hlo_value upper = hlo_select(b, tt_is(b, x, HLO_LT, 3), inner, grad);
+  hlo_value upper = hlo_select(b, tt_is(b, x, HLO_GE, 3), grad, inner);
   return hlo_select(b, tt_is(b, x, HLO_LE, -3), tt_zero(b, grad), upper);
 }
 
-static hlo_value within_lambda(tt_lower *l, hlo_value x, int lambda) {
-  hlo_value size = bound(l, lambda, 0.5);
-  return hlo_and(l->b, hlo_compare(l->b, HLO_GE, x, hlo_neg(l->b, size)), hlo_compare(l->b, HLO_LE, x, size));
-}
-
 static hlo_value hardshrink(tt_lower *l, const hlo_value *x) {
-  return hlo_select(l->b, within_lambda(l, x[0], 1), tt_zero(l->b, x[0]), x[0]);
+  return hlo_select(l->b, hlo_compare(l->b, HLO_LE, hlo_abs(l->b, x[0]), bound(l, 1, 0.5)), tt_zero(l->b, x[0]), x[0]);
 }
 
 static hlo_value softshrink(tt_lower *l, const hlo_value *x) {
@@ -203,7 +198,8 @@ static hlo_value softshrink(tt_lower *l, const hlo_value *x) {
 }
 
 static hlo_value shrink_backward(tt_lower *l, const hlo_value *x) {
-  return hlo_select(l->b, within_lambda(l, x[1], 2), tt_zero(l->b, x[0]), x[0]);
+  hlo_value size = tt_num(l, 2); /* NaN is on neither side */
+  return keep(l->b, hlo_compare(l->b, HLO_GT, hlo_abs(l->b, x[1]), size), x[0]);
 }
 
 /* ---- sigmoid, tanh and what is made of them ------------------------------------------------------------------ */
@@ -220,7 +216,7 @@ static hlo_value silu(hlo_builder *b, hlo_value x) { return hlo_mul(b, x, hlo_lo
 
 static hlo_value silu_backward(hlo_builder *b, hlo_value grad, hlo_value x) {
   hlo_value y = hlo_logistic(b, x), slope = tt_plus(b, hlo_mul(b, x, tt_from(b, 1, y)), 1);
-  return hlo_mul(b, grad, factor(b, hlo_mul(b, y, slope)));
+  return hlo_mul(b, grad, hlo_mul(b, y, slope)); /* PyTorch does not conjugate this one */
 }
 
 static hlo_value mish(hlo_builder *b, hlo_value x) { return hlo_mul(b, x, hlo_tanh(b, tt_softplus(b, x))); }

@@ -29,7 +29,7 @@ hlo_value tt_unsqueeze(tt_lower *l, hlo_value x, int dim) {
   return hlo_reshape(l->b, x, tt_rank(x) + 1, dims);
 }
 
-/* ---- sets of dimensions --------------------------------------------------------------------------------------- */
+/* ---- sets of dimensions ------------------------------------------------------------------------------------------ */
 
 tt_axes tt_axes_all(int rank, bool keepdim) {
   tt_axes a = {.count = rank, .keepdim = keepdim};
@@ -95,7 +95,7 @@ void tt_extreme(tt_lower *l, hlo_value x, int dim, bool is_max, hlo_value *out_v
   *out_index = hlo_convert(b, reduce_away(l, position, HLO_REDUCE_MIN, &axes), TT_I64);
 }
 
-/* ---- indexed reading and writing ------------------------------------------------------------------------------ */
+/* ---- indexed reading and writing --------------------------------------------------------------------------------- */
 
 hlo_value tt_index_ready(tt_lower *l, hlo_value index, int64_t size, bool wrap, const char *message) {
   hlo_builder *b = l->b;

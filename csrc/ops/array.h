@@ -4,7 +4,7 @@
 
 #include "ops/lower.h"
 
-/* ---- what a value looks like; harmless on HLO_NONE, which a failed builder returns ---------------------------- */
+/* ---- what a value looks like; harmless on HLO_NONE, which a failed builder returns ------------------------------- */
 
 extern const int64_t tt_zeros[TT_MAX_RANK + 1], tt_ones[TT_MAX_RANK + 1];
 
@@ -24,7 +24,7 @@ hlo_value tt_spread(tt_lower *l, hlo_value x, int dim, int rank, const int64_t *
 /* x with a size-1 dimension at `dim`. */
 hlo_value tt_unsqueeze(tt_lower *l, hlo_value x, int dim);
 
-/* ---- sets of dimensions --------------------------------------------------------------------------------------- */
+/* ---- sets of dimensions ------------------------------------------------------------------------------------------ */
 
 typedef struct tt_axes {
   int count;
@@ -51,7 +51,7 @@ hlo_value tt_magnitude(tt_lower *l, hlo_value x, double p, const tt_axes *axes);
 /* The extreme along dim and where it is first found, both without dim; NaN wins. Index dtype: i64. */
 void tt_extreme(tt_lower *l, hlo_value x, int dim, bool is_max, hlo_value *out_value, hlo_value *out_index);
 
-/* ---- indexed reading and writing ------------------------------------------------------------------------------ */
+/* ---- indexed reading and writing --------------------------------------------------------------------------------- */
 
 enum { TT_OVERWRITE = -1 }; /* instead of an hlo_reducer: the last update stays */
 
@@ -70,7 +70,7 @@ hlo_value tt_scatter_along(tt_lower *l, hlo_value base, hlo_value index, hlo_val
 hlo_value tt_scatter(tt_lower *l, hlo_value base, hlo_value index, hlo_value updates, const hlo_scatter_spec *spec,
                      int reducer);
 
-/* ---- scans ------------------------------------------------------------------------------------------------------ */
+/* ---- scans ------------------------------------------------------------------------------------------------------- */
 
 /* Inclusive scan of n arrays of one shape along dim. The body gets n left and n right arrays of equal shape and gives n
  * results; it must be associative. inits are 0-dim identities. out may be inputs. */
@@ -78,5 +78,7 @@ typedef void (*tt_scan_body)(tt_lower *l, void *context, const hlo_value *left, 
 void tt_scan(tt_lower *l, int n, const hlo_value *inputs, const hlo_value *inits, int dim, tt_scan_body body,
              void *context, hlo_value *out);
 hlo_value tt_cumsum(tt_lower *l, hlo_value x, int dim);
+/* For each element of a flat mask, how many true ones there are up to and with it, as i32 (or i64 for more). */
+hlo_value tt_true_so_far(tt_lower *l, hlo_value mask);
 
 #endif

@@ -110,7 +110,8 @@ static void lower_with_update_functional(tt_lower *l) {
 
 /* The next result: a per-channel sum in the weight's dtype, or none. */
 static void channel_gradient(tt_lower *l, hlo_value sum, bool wanted, int weight, tt_dtype otherwise) {
-  if (wanted) tt_result(l, tt_cast(l, sum, given(l, weight) ? (tt_dtype)tt_tensor_arg_meta(l, weight)->dtype : otherwise));
+  tt_dtype dtype = given(l, weight) ? (tt_dtype)tt_tensor_arg_meta(l, weight)->dtype : otherwise;
+  if (wanted) tt_result(l, tt_cast(l, sum, dtype));
   else tt_result_none(l);
 }
 
@@ -146,7 +147,7 @@ static void lower_backward(tt_lower *l) {
   channel_gradient(l, sum, mask[2], 2, dtype);
 }
 
-/* ---- the pieces of SyncBatchNorm ------------------------------------------------------------------------------------ */
+/* ---- the pieces of SyncBatchNorm --------------------------------------------------------------------------------- */
 
 /* Biased variance and mean of the input over all but channels. */
 static hlo_value input_moments(tt_lower *l, hlo_value x, hlo_value *out_mean, hlo_value *out_squares, double *out_n) {

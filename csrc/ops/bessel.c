@@ -91,9 +91,7 @@ static wave far_wave(hlo_builder *b, hlo_value x, double phase, int p_count, con
   hlo_value size = hlo_sqrt(b, hlo_div(b, hlo_like_f64(b, away, M_2_PI), away));
   hlo_value angle = tt_plus(b, away, -phase), c = hlo_cos(b, angle), s = hlo_sin(b, angle);
   hlo_value even = hlo_sub(b, hlo_mul(b, p, c), hlo_mul(b, q, s)), odd = hlo_add(b, hlo_mul(b, p, s), hlo_mul(b, q, c));
-  hlo_value at_infinity = tt_is(b, x, HLO_EQ, INFINITY), zero = tt_zero(b, x);
-  return (wave){hlo_select(b, at_infinity, zero, hlo_mul(b, size, even)),
-                hlo_select(b, at_infinity, zero, hlo_mul(b, size, odd))};
+  return (wave){hlo_mul(b, size, even), hlo_mul(b, size, odd)}; /* NaN at infinity, as in PyTorch */
 }
 
 static wave far_wave_0(hlo_builder *b, hlo_value x) {

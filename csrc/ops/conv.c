@@ -9,9 +9,9 @@
  */
 #include <string.h>
 
-#include "ops/pieces.h"
+#include "ops/conv_taps.h"
 
-enum { MAX_SPATIAL = 3 };
+enum { MAX_SPATIAL = TT_CONV_SPATIAL };
 
 typedef struct geometry {
   int spatial;
@@ -58,15 +58,19 @@ static bool read_geometry(tt_lower *l, const conv_args *a, geometry *out) {
   read_spatial(l, a->output_padding, g.spatial, 0, g.output_padding);
   const int64_t *x = input->sizes, *w = weight->sizes;
   if (g.groups < 1)
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "expected groups to be greater than 0, but got groups=%lld", (long long)g.groups);
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "expected groups to be greater than 0, but got groups=%lld",
+             (long long)g.groups);
   else if (w[0] % g.groups)
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "Given groups=%lld, expected weight to be divisible by %lld at dimension 0, but "
-             "got weight of size %s instead", (long long)g.groups, (long long)g.groups, tt_sizes_text(l, weight->rank, w));
+    hlo_fail(l->b, TT_INVALID_ARGUMENT,
+             "Given groups=%lld, expected weight to be divisible by %lld at dimension 0, but "
+             "got weight of size %s instead",
+             (long long)g.groups, (long long)g.groups, tt_sizes_text(l, weight->rank, w));
   else if (x[1] != (g.transposed ? w[0] : w[1] * g.groups))
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "Given %sgroups=%lld, weight of size %s, expected input%s to have %lld channels, "
-             "but got %lld channels instead", g.transposed ? "transposed=1, " : "", (long long)g.groups,
-             tt_sizes_text(l, weight->rank, w), tt_sizes_text(l, input->rank, x),
-             (long long)(g.transposed ? w[0] : w[1] * g.groups), (long long)x[1]);
+    hlo_fail(l->b, TT_INVALID_ARGUMENT,
+             "Given %sgroups=%lld, weight of size %s, expected input%s to have %lld channels, "
+             "but got %lld channels instead",
+             g.transposed ? "transposed=1, " : "", (long long)g.groups, tt_sizes_text(l, weight->rank, w),
+             tt_sizes_text(l, input->rank, x), (long long)(g.transposed ? w[0] : w[1] * g.groups), (long long)x[1]);
   if (input->dtype != weight->dtype)
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "Input type (%s) and weight type (%s) should be the same",
              tt_dtype_name((tt_dtype)input->dtype), tt_dtype_name((tt_dtype)weight->dtype));
@@ -88,6 +92,23 @@ static hlo_value convolve(tt_lower *l, hlo_value lhs, hlo_value rhs, const hlo_c
   return hlo_convolution(l->b, lhs, rhs, spec, tt_dtype_opmath(lhs.type->dtype));
 }
 
+/* x padded, after stretching it where base is given, and the windows over it. False: the plugin's convolution is the
+ * better form. */
+static bool as_taps(tt_lower *l, const geometry *g, hlo_value *x, const int64_t *w_spatial, const int64_t *base,
+                    const int64_t *low, const int64_t *high, const int64_t *stride, bool is_weight_gradient, tt_taps *out) {
+  *out = (tt_taps){.spatial = g->spatial, .groups = g->groups};
+  for (int d = 0; d < g->spatial; d++) {
+    int64_t in = reach(x->type->dims[2 + d], base ? base[d] : 1) + low[d] + high[d];
+    tt_window *w = &out->window[d];
+    *w = (tt_window){.size = w_spatial[d], .stride = stride ? stride[d] : 1, .dilation = g->dilation[d], .in = in};
+    w->out = in < reach(w->size, w->dilation) ? 0 : (in - reach(w->size, w->dilation)) / w->stride + 1;
+  }
+  if (!tt_taps_suit(l, out, is_weight_gradient)) return false;
+  hlo_value zero = hlo_scalar_i64(l->b, x->type->dtype, 0);
+  for (int d = 0; d < g->spatial; d++) *x = tt_pad_dim(l, *x, 2 + d, low[d], high[d], base ? base[d] - 1 : 0, zero);
+  return true;
+}
+
 /* y_spatial: the result's spatial sizes where they are known (a transposed convolution's output padding may have left
  * room for more windows), else null. */
 static hlo_value plain(tt_lower *l, const geometry *g, hlo_value x, hlo_value w, const int64_t *y_spatial) {
@@ -96,25 +117,38 @@ static hlo_value plain(tt_lower *l, const geometry *g, hlo_value x, hlo_value w,
   for (int d = 0; d < g->spatial; d++) {
     int64_t padded = x.type->dims[2 + d] + 2 * g->padding[d], window = reach(w.type->dims[2 + d], g->dilation[d]);
     if (padded < window)
-      return hlo_fail(l->b, TT_INVALID_ARGUMENT, "Calculated padded input size per channel: (%lld). Kernel size: (%lld). "
-                      "Kernel size can't be greater than actual input size", (long long)padded, (long long)window);
+      return hlo_fail(l->b, TT_INVALID_ARGUMENT,
+                      "Calculated padded input size per channel: (%lld). Kernel size: (%lld). "
+                      "Kernel size can't be greater than actual input size",
+                      (long long)padded, (long long)window);
     high[d] = g->padding[d];
     if (y_spatial) high[d] = reach(y_spatial[d], g->stride[d]) - 1 + window - x.type->dims[2 + d] - g->padding[d];
   }
-  return convolve(l, x, w, &(hlo_conv){.lhs_batch = 0, .lhs_feature = 1, .rhs_output_feature = 0, .rhs_input_feature = 1,
-                                       .out_batch = 0, .out_feature = 1, .lhs_spatial = spatial_dims,
-                                       .rhs_spatial = spatial_dims, .out_spatial = spatial_dims, .stride = g->stride,
-                                       .pad_low = g->padding, .pad_high = high, .rhs_dilation = g->dilation,
-                                       .feature_groups = g->groups, .batch_groups = 1});
+  tt_taps taps;
+  if (as_taps(l, g, &x, w.type->dims + 2, NULL, g->padding, high, g->stride, false, &taps))
+    return tt_taps_convolve(l, &taps, x, w);
+  return convolve(l, x, w,
+                  &(hlo_conv){.lhs_batch = 0,
+                              .lhs_feature = 1,
+                              .rhs_output_feature = 0,
+                              .rhs_input_feature = 1,
+                              .out_batch = 0,
+                              .out_feature = 1,
+                              .lhs_spatial = spatial_dims,
+                              .rhs_spatial = spatial_dims,
+                              .out_spatial = spatial_dims,
+                              .stride = g->stride,
+                              .pad_low = g->padding,
+                              .pad_high = high,
+                              .rhs_dilation = g->dilation,
+                              .feature_groups = g->groups,
+                              .batch_groups = 1});
 }
 
-/* [out, in / groups, ...] to [out / groups, in, ...]: the weight of the adjoint, with features before and after swapped
- * within each group. */
-static hlo_value swap_within_groups(tt_lower *l, hlo_value w, int64_t groups) {
-  if (groups == 1 || hlo_is_none(w)) return w;
-  w = tt_split_dim(l, w, 0, 2, (int64_t[]){groups, w.type->dims[0] / groups});
-  w = tt_move_dim(l, w, 0, 1);
-  return tt_merge_dims(l, w, 1, 2);
+/* [out, in / groups, ...] to [in, out / groups, ...]: the weight of the adjoint. */
+static hlo_value swap_features(tt_lower *l, hlo_value w, int64_t groups) {
+  w = tt_split_dim(l, w, 0, 2, (int64_t[]){groups, tt_dim_of(w, 0) / groups});
+  return tt_merge_dims(l, tt_move_dim(l, w, 2, 1), 0, 2);
 }
 
 /* The weights are reversed by an operation of their own: a convolution with window reversal takes a slow path. */
@@ -126,13 +160,26 @@ static hlo_value adjoint(tt_lower *l, const geometry *g, hlo_value y, hlo_value 
     low[d] = window - g->padding[d];
     high[d] = x_spatial[d] + window - reach(y.type->dims[2 + d], g->stride[d]) - low[d];
   }
-  w = swap_within_groups(l, hlo_reverse(l->b, w, g->spatial, spatial_dims), g->groups);
+  w = swap_features(l, hlo_reverse(l->b, w, g->spatial, spatial_dims), g->groups);
   if (hlo_is_none(w)) return w;
-  return convolve(l, y, w, &(hlo_conv){.lhs_batch = 0, .lhs_feature = 1, .rhs_output_feature = 1, .rhs_input_feature = 0,
-                                       .out_batch = 0, .out_feature = 1, .lhs_spatial = spatial_dims,
-                                       .rhs_spatial = spatial_dims, .out_spatial = spatial_dims, .pad_low = low,
-                                       .pad_high = high, .lhs_dilation = g->stride, .rhs_dilation = g->dilation,
-                                       .feature_groups = g->groups, .batch_groups = 1});
+  tt_taps taps;
+  if (as_taps(l, g, &y, w.type->dims + 2, g->stride, low, high, NULL, false, &taps)) return tt_taps_convolve(l, &taps, y, w);
+  return convolve(l, y, w,
+                  &(hlo_conv){.lhs_batch = 0,
+                              .lhs_feature = 1,
+                              .rhs_output_feature = 0,
+                              .rhs_input_feature = 1,
+                              .out_batch = 0,
+                              .out_feature = 1,
+                              .lhs_spatial = spatial_dims,
+                              .rhs_spatial = spatial_dims,
+                              .out_spatial = spatial_dims,
+                              .pad_low = low,
+                              .pad_high = high,
+                              .lhs_dilation = g->stride,
+                              .rhs_dilation = g->dilation,
+                              .feature_groups = g->groups,
+                              .batch_groups = 1});
 }
 
 /* The batch is what is summed over, so it takes the features' place. */
@@ -142,11 +189,24 @@ static hlo_value weight_gradient(tt_lower *l, const geometry *g, hlo_value x, hl
   for (int d = 0; d < g->spatial; d++)
     high[d] = reach(w_spatial[d], g->dilation[d]) - 1 + reach(y.type->dims[2 + d], g->stride[d]) - x.type->dims[2 + d] -
               g->padding[d];
-  return convolve(l, x, y, &(hlo_conv){.lhs_batch = 1, .lhs_feature = 0, .rhs_output_feature = 1, .rhs_input_feature = 0,
-                                       .out_batch = 1, .out_feature = 0, .lhs_spatial = spatial_dims,
-                                       .rhs_spatial = spatial_dims, .out_spatial = spatial_dims, .stride = g->dilation,
-                                       .pad_low = g->padding, .pad_high = high, .rhs_dilation = g->stride,
-                                       .feature_groups = 1, .batch_groups = g->groups});
+  tt_taps taps;
+  if (as_taps(l, g, &x, w_spatial, NULL, g->padding, high, g->stride, true, &taps)) return tt_taps_weight(l, &taps, x, y);
+  return convolve(l, x, y,
+                  &(hlo_conv){.lhs_batch = 1,
+                              .lhs_feature = 0,
+                              .rhs_output_feature = 1,
+                              .rhs_input_feature = 0,
+                              .out_batch = 1,
+                              .out_feature = 0,
+                              .lhs_spatial = spatial_dims,
+                              .rhs_spatial = spatial_dims,
+                              .out_spatial = spatial_dims,
+                              .stride = g->dilation,
+                              .pad_low = g->padding,
+                              .pad_high = high,
+                              .rhs_dilation = g->stride,
+                              .feature_groups = 1,
+                              .batch_groups = g->groups});
 }
 
 /* ---- rows --------------------------------------------------------------------------------------------------- */
@@ -184,13 +244,15 @@ static void backward(tt_lower *l, const conv_args *a, int mask_arg) {
   hlo_value dy = tt_tensor_arg(l, 0);
   if (mask[0]) {
     hlo_value w = tt_tensor_arg(l, a->weight);
-    tt_result(l, tt_cast(l, g.transposed ? plain(l, &g, dy, w, x_sizes + 2) : adjoint(l, &g, dy, w, x_sizes + 2), dtype));
+    tt_result(l,
+              tt_cast(l, g.transposed ? plain(l, &g, dy, w, x_sizes + 2) : adjoint(l, &g, dy, w, x_sizes + 2), dtype));
   } else {
     tt_result_none(l);
   }
   if (mask[1]) {
     hlo_value x = tt_tensor_arg(l, a->input);
-    hlo_value dw = g.transposed ? weight_gradient(l, &g, dy, x, w_sizes + 2) : weight_gradient(l, &g, x, dy, w_sizes + 2);
+    hlo_value dw =
+        g.transposed ? weight_gradient(l, &g, dy, x, w_sizes + 2) : weight_gradient(l, &g, x, dy, w_sizes + 2);
     tt_result(l, tt_cast(l, dw, dtype));
   } else {
     tt_result_none(l);
@@ -209,10 +271,12 @@ static void lower_convolution_backward_overrideable(tt_lower *l) { backward(l, &
 
 /* ---- table -------------------------------------------------------------------------------------------------- */
 
+enum { LAYOUT = TT_OP_CHANNELS_LAST | TT_OP_OWN_LAYOUT };
+
 TT_OP_FAMILY(conv,
-  TT_ROW("convolution", lower_convolution, .flags = TT_OP_CHANNELS_LAST),
-  TT_ROW("convolution_overrideable", lower_convolution, .flags = TT_OP_CHANNELS_LAST),
-  TT_ROW("_convolution", lower_convolution, .flags = TT_OP_CHANNELS_LAST),
-  TT_ROW("_convolution.deprecated", lower_convolution, .flags = TT_OP_CHANNELS_LAST),
-  TT_ROW("convolution_backward", lower_convolution_backward, .flags = TT_OP_CHANNELS_LAST),
-  TT_ROW("convolution_backward_overrideable", lower_convolution_backward_overrideable, .flags = TT_OP_CHANNELS_LAST));
+  TT_ROW("convolution", lower_convolution, .flags = LAYOUT),
+  TT_ROW("convolution_overrideable", lower_convolution, .flags = LAYOUT),
+  TT_ROW("_convolution", lower_convolution, .flags = LAYOUT),
+  TT_ROW("_convolution.deprecated", lower_convolution, .flags = LAYOUT),
+  TT_ROW("convolution_backward", lower_convolution_backward, .flags = LAYOUT),
+  TT_ROW("convolution_backward_overrideable", lower_convolution_backward_overrideable, .flags = LAYOUT));

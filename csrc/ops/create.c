@@ -1,5 +1,5 @@
-/* Sequences and index patterns. Constant fills need no row: they are splats. A row that fills an out= tensor computes in
- * the destination's dtype, as PyTorch does, and sees only the arguments before `out`. */
+/* Sequences and index patterns. Constant fills need no row: they are splats. A row that fills an out= tensor computes
+ * in the destination's dtype, as PyTorch does, and sees only the arguments before `out`. */
 #include <math.h>
 
 #include "ops/pieces.h"
@@ -32,8 +32,8 @@ static double number_in(tt_lower *l, int arg, double if_none, bool integral) {
 }
 
 /* start + i * step for i in [0, count). Integers are exact to 64 bits. */
-static hlo_value progression(tt_lower *l, tt_dtype dtype, int64_t count, double start, double step, const tt_number *exact_start,
-                             const tt_number *exact_step) {
+static hlo_value progression(tt_lower *l, tt_dtype dtype, int64_t count, double start, double step,
+                             const tt_number *exact_start, const tt_number *exact_step) {
   bool integral = tt_dtype_is_integral(dtype);
   tt_dtype wide = integral ? TT_I64 : tt_dtype_is_complex(dtype) ? tt_dtype_real(dtype) : TT_F64;
   hlo_value i = hlo_iota(l->b, wide, 1, &count, 0), first, each;
@@ -64,7 +64,8 @@ static void arange(tt_lower *l, int start_arg, int end_arg, int step_arg, int dt
   int first = start_arg < 0 ? end_arg : start_arg, last = step_arg < 0 ? end_arg : step_arg;
   tt_dtype dtype = result_dtype(l, dtype_arg, number_dtype(l, first, last - first + 1));
   bool whole = dtype == TT_I64;
-  const tt_number *exact_start = start_arg < 0 ? NULL : tt_number_meta(l, start_arg), *exact_end = tt_number_meta(l, end_arg);
+  const tt_number *exact_start = start_arg < 0 ? NULL : tt_number_meta(l, start_arg),
+                  *exact_end = tt_number_meta(l, end_arg);
   const tt_number *exact_step = step_arg < 0 ? NULL : tt_number_meta(l, step_arg);
   double start = start_arg < 0 ? 0 : number_in(l, start_arg, 0, whole), end = number_in(l, end_arg, 0, whole);
   double step = step_arg < 0 ? 1 : number_in(l, step_arg, 1, whole);
@@ -115,7 +116,8 @@ static hlo_value spaced(tt_lower *l, tt_dtype dtype, tt_dtype wide, int64_t step
   hlo_value i = hlo_iota(l->b, TT_I64, 1, &steps, 0);
   hlo_value back = hlo_sub(l->b, hlo_scalar_i64(l->b, TT_I64, steps - 1), i);
   hlo_value step = hlo_div(l->b, hlo_sub(l->b, end, start), hlo_scalar_f64(l->b, wide, (double)(steps - 1)));
-  hlo_value low = hlo_convert(l->b, hlo_convert(l->b, i, real), wide), high = hlo_convert(l->b, hlo_convert(l->b, back, real), wide);
+  hlo_value low = hlo_convert(l->b, hlo_convert(l->b, i, real), wide),
+            high = hlo_convert(l->b, hlo_convert(l->b, back, real), wide);
   low = hlo_add(l->b, hlo_mul(l->b, low, step), start);
   high = hlo_sub(l->b, end, hlo_mul(l->b, high, step));
   return hlo_select(l->b, hlo_compare(l->b, HLO_LT, i, hlo_scalar_i64(l->b, TT_I64, steps / 2)), low, high);
@@ -172,8 +174,8 @@ static void first_below(hlo_builder *b, void *context, const hlo_value *x, hlo_v
   out[0] = hlo_compare(b, HLO_LT, x[0], x[1]);
 }
 
-/* The positions of a matrix's triangle in row-major order: those outside are moved behind all others, then the positions
- * are sorted and the first `count` of them taken apart. */
+/* The positions of a matrix's triangle in row-major order: those outside are moved behind all others, then the
+ * positions are sorted and the first `count` of them taken apart. */
 static void triangle(tt_lower *l, bool lower) {
   int64_t rows = tt_int_arg(l, 0, 0), columns = tt_int_arg(l, 1, 0), offset = tt_int_arg(l, 2, 0), count = 0;
   if (rows < 0 || columns < 0) {
@@ -193,7 +195,8 @@ static void triangle(tt_lower *l, bool lower) {
     return;
   }
   hlo_value row = hlo_iota(l->b, TT_I64, 2, dims, 0), column = hlo_iota(l->b, TT_I64, 2, dims, 1);
-  hlo_value border = hlo_add(l->b, row, hlo_scalar_i64(l->b, TT_I64, offset)), width = hlo_scalar_i64(l->b, TT_I64, columns);
+  hlo_value border = hlo_add(l->b, row, hlo_scalar_i64(l->b, TT_I64, offset)),
+            width = hlo_scalar_i64(l->b, TT_I64, columns);
   hlo_value inside = hlo_compare(l->b, lower ? HLO_LE : HLO_GE, column, border);
   hlo_value position = hlo_add(l->b, hlo_mul(l->b, row, width), column);
   position = hlo_select(l->b, inside, position, hlo_scalar_i64(l->b, TT_I64, numel));

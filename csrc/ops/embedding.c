@@ -30,7 +30,7 @@ static hlo_value without(tt_lower *l, hlo_value index, int64_t skipped, int64_t 
   return hlo_select(l->b, skip, hlo_like_i64(l->b, index, size), index);
 }
 
-/* ---- embedding ------------------------------------------------------------------------------------------------------- */
+/* ---- embedding --------------------------------------------------------------------------------------------------- */
 
 static bool is_index(tt_lower *l, int arg, const char *op) {
   tt_dtype dtype = dtype_of(l, arg);
@@ -82,7 +82,7 @@ static void lower_embedding_renorm(tt_lower *l) {
   tt_result(l, tt_cast(l, scale_rows(l, x, scale), dtype_of(l, 0)));
 }
 
-/* ---- bags --------------------------------------------------------------------------------------------------------------- */
+/* ---- bags -------------------------------------------------------------------------------------------------------- */
 
 typedef enum bag_mode { BAG_SUM, BAG_MEAN, BAG_MAX } bag_mode;
 

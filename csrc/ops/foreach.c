@@ -34,7 +34,8 @@ static void lower_norms(tt_lower *l, bool root) {
     tt_dtype result = tt_dtype_real(tt_dtype_arg(l, 2, self));
     if (!tt_dtype_is_float(result)) {
       hlo_fail(l->b, TT_INVALID_ARGUMENT,
-               "linalg.vector_norm: Expected a floating point or complex tensor as input. Got %s", tt_dtype_name(self));
+               "linalg.vector_norm: Expected a floating point or complex tensor as input. Got %s",
+               tt_dtype_scalar_name(self));
       return;
     }
     hlo_value x = sizes_of(l, tt_list_tensor(l, 0, k), result);

@@ -5,7 +5,7 @@
 
 #define OUT_OF_BOUNDS(op) op "(): index out of bounds: an index is outside the dimension that it selects from"
 
-/* ---- index.Tensor's indices ------------------------------------------------------------------------------------------ */
+/* ---- index.Tensor's indices -------------------------------------------------------------------------------------- */
 
 typedef enum bounds { CHECKED, UNCHECKED, CLAMPED } bounds;
 
@@ -134,7 +134,7 @@ static hlo_value write_selected(tt_lower *l, hlo_value x, hlo_value values, cons
   return tt_scatter(l, x, s->index, values, &spec, accumulate ? (int)HLO_REDUCE_ADD : TT_OVERWRITE);
 }
 
-/* ---- index ------------------------------------------------------------------------------------------------------------ */
+/* ---- index ------------------------------------------------------------------------------------------------------- */
 
 static void index_tensor(tt_lower *l, bounds how) {
   selection s;
@@ -160,7 +160,7 @@ static void lower_unsafe_masked_index(tt_lower *l) {
   tt_result(l, x);
 }
 
-/* ---- index_put -------------------------------------------------------------------------------------------------------- */
+/* ---- index_put --------------------------------------------------------------------------------------------------- */
 
 /* The only index tensor, if it is a mask: its position in the list, else -1. */
 static int lone_mask(tt_lower *l, int indices) {
@@ -173,36 +173,61 @@ static int lone_mask(tt_lower *l, int indices) {
   return found;
 }
 
-/* self[mask] = one value, as a select. The mask covers self's dimensions from `dim` on. */
-static void put_one_value(tt_lower *l, int indices, int dim, bool accumulate) {
+/* Rows of the values for each position of the mask: the n-th true one takes the n-th row along `axis`. */
+static hlo_value rows_in_order(tt_lower *l, hlo_value values, hlo_value mask, int axis) {
   hlo_builder *b = l->b;
-  hlo_value x = tt_tensor_arg(l, 0), mask = tt_cast(l, tt_list_tensor(l, indices, dim), TT_BOOL);
-  hlo_value value = hlo_reshape(b, tt_operand(l, 2, tt_elem(x)), 0, tt_ones);
-  int mapping[TT_MAX_RANK];
-  for (int d = 0; d < tt_rank(mask); d++) {
-    mapping[d] = dim + d;
-    if (dim + d >= tt_rank(x) || tt_size(mask, d) != tt_size(x, dim + d)) {
-      hlo_fail(b, TT_INDEX_ERROR, "The shape of the mask at index %d does not match the shape of the indexed tensor at "
-               "index %d", d, dim + d);
-      return;
-    }
-  }
-  mask = hlo_broadcast_in_dim(b, mask, tt_rank(x), tt_dims(x), mapping);
-  tt_result(l, hlo_select(b, mask, accumulate ? hlo_add(b, x, value) : value, x));
+  int64_t rows = tt_size(values, axis);
+  hlo_value count = tt_true_so_far(l, tt_flatten(l, mask));
+  hlo_value zero = hlo_scalar_i64(b, tt_elem(count), 0), last = hlo_scalar_i64(b, tt_elem(count), rows ? rows - 1 : 0);
+  int64_t end = tt_numel(count);
+  hlo_value total = hlo_slice_dim(b, count, 0, end - 1, end, 1);
+  tt_check(l, hlo_compare(b, HLO_EQ, total, hlo_like_i64(b, total, rows)), TT_INDEX_ERROR,
+           "shape mismatch: value tensor cannot be broadcast to the indexing result: the mask selects another number "
+           "of elements than there are values");
+  hlo_value at = hlo_clamp(b, zero, hlo_sub(b, count, hlo_like_i64(b, count, 1)), last);
+  return tt_rows_take(l, values, hlo_reshape(b, at, tt_rank(mask), tt_dims(mask)), axis);
 }
 
-static int64_t numel_of(const tt_tensor *t) {
-  int64_t n = 1;
-  for (int d = 0; d < t->rank; d++) n *= t->sizes[d];
-  return n;
+static bool covers(tt_lower *l, hlo_value mask, hlo_value x, int dim, int *mapping) {
+  for (int d = 0; d < tt_rank(mask); d++) {
+    mapping[d] = dim + d;
+    if (dim + d < tt_rank(x) && tt_size(mask, d) == tt_size(x, dim + d)) continue;
+    hlo_fail(l->b, TT_INDEX_ERROR, "The shape of the mask at index %d does not match the shape of the indexed tensor at "
+             "index %d", d, dim + d);
+    return false;
+  }
+  return true;
+}
+
+/* self[..., mask] = values, as a select. The mask covers self's dimensions from `dim` on. */
+static void put_masked(tt_lower *l, int indices, int dim, bool accumulate) {
+  hlo_builder *b = l->b;
+  hlo_value x = tt_tensor_arg(l, 0), mask = tt_cast(l, tt_list_tensor(l, indices, dim), TT_BOOL);
+  hlo_value values = tt_operand(l, 2, tt_elem(x));
+  int mapping[TT_MAX_RANK], rank = tt_rank(values);
+  if (hlo_failed(b) || !covers(l, mask, x, dim, mapping)) return;
+  int axis = rank - 1 - (tt_rank(x) - dim - tt_rank(mask)); /* of the values: which true element; -1: they have none */
+  if (axis >= 0 && tt_size(values, axis) != 1 && tt_numel(mask) > 0) {
+    values = rows_in_order(l, values, mask, axis);
+  } else if (axis >= 0) {
+    int64_t dims[2 * TT_MAX_RANK];
+    int n = 0;
+    for (int d = 0; d < rank; d++) {
+      for (int k = 0; k < (d == axis ? tt_rank(mask) : 1); k++) dims[n++] = d == axis ? 1 : tt_size(values, d);
+    }
+    values = hlo_reshape(b, values, n, dims);
+  }
+  values = hlo_broadcast_to(b, values, tt_rank(x), tt_dims(x));
+  mask = hlo_broadcast_in_dim(b, mask, tt_rank(x), tt_dims(x), mapping);
+  tt_result(l, hlo_select(b, mask, accumulate ? hlo_add(b, x, values) : values, x));
 }
 
 /* Arguments: self, indices, values, accumulate. */
 static void put_values(tt_lower *l, bounds how) {
   bool accumulate = tt_bool_arg(l, 3);
   int mask = lone_mask(l, 1);
-  if (mask >= 0 && (!tt_arg_is_tensor(l, 2) || numel_of(tt_tensor_arg_meta(l, 2)) == 1)) {
-    put_one_value(l, 1, mask, accumulate);
+  if (mask >= 0) {
+    put_masked(l, 1, mask, accumulate);
     return;
   }
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
@@ -236,7 +261,7 @@ static void lower_unsafe_masked_index_put(tt_lower *l) {
   tt_result(l, write_selected(l, x, values, &s, true));
 }
 
-/* ---- gather, index_select, take ---------------------------------------------------------------------------------------- */
+/* ---- gather, index_select, take ---------------------------------------------------------------------------------- */
 
 /* Arguments: self, dim, index, sparse_grad. */
 static void lower_gather(tt_lower *l) {

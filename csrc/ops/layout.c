@@ -181,7 +181,7 @@ static bool use_hint(const tt_lower *l, int result, const hlo_type *type, int64_
 }
 
 void tt_layout_choose(const tt_lower *l, int result, const hlo_type *type, int64_t *out_strides) {
-  if (use_hint(l, result, type, out_strides)) return;
+  if (!(l->op->flags & TT_OP_OWN_LAYOUT) && use_hint(l, result, type, out_strides)) return;
   if (tt_op_is_pointwise(l->op)) {
     operand_strides(l, type, out_strides);
     return;

@@ -29,7 +29,8 @@ static hlo_value adjoint_matrix(tt_lower *l, hlo_value a) {
 static hlo_value triangle(tt_lower *l, hlo_value a, bool upper) {
   if (hlo_is_none(a)) return a;
   int rank = a.type->rank;
-  hlo_value row = hlo_iota(l->b, TT_I32, rank, a.type->dims, rank - 2), column = hlo_iota(l->b, TT_I32, rank, a.type->dims, rank - 1);
+  hlo_value row = hlo_iota(l->b, TT_I32, rank, a.type->dims, rank - 2),
+            column = hlo_iota(l->b, TT_I32, rank, a.type->dims, rank - 1);
   hlo_value inside = hlo_compare(l->b, upper ? HLO_LE : HLO_GE, row, column);
   return hlo_select(l->b, inside, a, hlo_like_i64(l->b, a, 0));
 }
@@ -49,7 +50,8 @@ static hlo_value first_bad_minor(tt_lower *l, hlo_value factor) {
   int dims[2] = {rank - 2, rank - 1};
   hlo_value first = hlo_reduce(l->b, hlo_select(l->b, bad, row, none), HLO_REDUCE_MIN, 2, dims);
   hlo_value is_good = hlo_compare(l->b, HLO_GE, first, none); /* an empty matrix reduces to the largest int */
-  return hlo_select(l->b, is_good, hlo_scalar_i64(l->b, TT_I32, 0), hlo_add(l->b, first, hlo_scalar_i64(l->b, TT_I32, 1)));
+  return hlo_select(l->b, is_good, hlo_scalar_i64(l->b, TT_I32, 0),
+                    hlo_add(l->b, first, hlo_scalar_i64(l->b, TT_I32, 1)));
 }
 
 /* The lower factor and the info code of argument 0. */
@@ -109,17 +111,19 @@ static hlo_value solve(tt_lower *l, hlo_value a, hlo_value x, system_form f) {
   if (!broadcast_batches(l, &a, &x)) return HLO_NONE;
   int rank = x.type->rank;
   if (a.type->dims[rank - 1] != x.type->dims[f.left ? rank - 2 : rank - 1])
-    return hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: Incompatible shapes of A and B for the equation %s (%lldx%lld and %lldx%lld)",
-                    l->op->name, f.left ? "AX = B" : "XA = B", (long long)a.type->dims[rank - 2],
-                    (long long)a.type->dims[rank - 1], (long long)x.type->dims[rank - 2], (long long)x.type->dims[rank - 1]);
+    return hlo_fail(l->b, TT_INVALID_ARGUMENT,
+                    "%s: Incompatible shapes of A and B for the equation %s (%lldx%lld and %lldx%lld)", l->op->name,
+                    f.left ? "AX = B" : "XA = B", (long long)a.type->dims[rank - 2], (long long)a.type->dims[rank - 1],
+                    (long long)x.type->dims[rank - 2], (long long)x.type->dims[rank - 1]);
   if (hlo_type_numel(x.type) == 0) return x;
   return hlo_triangular_solve(l->b, a, x, f.left, !f.upper, f.unit, f.transpose, f.conjugate);
 }
 
 static void check_same(tt_lower *l, int a, int b) {
   if (dtype_of(l, a) != dtype_of(l, b))
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: Expected A and B to have the same dtype, but found A of type %s and B of type %s",
-             l->op->name, tt_dtype_name(dtype_of(l, a)), tt_dtype_name(dtype_of(l, b)));
+    hlo_fail(l->b, TT_INVALID_ARGUMENT,
+             "%s: Expected A and B to have the same dtype, but found A of type %s and B of type %s", l->op->name,
+             tt_dtype_name(dtype_of(l, a)), tt_dtype_name(dtype_of(l, b)));
 }
 
 static void lower_solve_triangular(tt_lower *l) {
@@ -150,7 +154,8 @@ static void lower_triangular_solve(tt_lower *l) {
 /* x with A x = b, A = L L^H: one triangular system after the other. `factor` holds L, or L^H where upper. */
 static hlo_value solve_from_factor(tt_lower *l, hlo_value factor, hlo_value x, bool upper) {
   bool is_complex = tt_dtype_is_complex(tt_dtype_of(factor));
-  system_form plain = {.left = true, .upper = upper}, turned = {.left = true, .upper = upper, .transpose = true, .conjugate = is_complex};
+  system_form plain = {.left = true, .upper = upper},
+              turned = {.left = true, .upper = upper, .transpose = true, .conjugate = is_complex};
   return solve(l, factor, solve(l, factor, x, upper ? turned : plain), upper ? plain : turned);
 }
 

@@ -16,7 +16,7 @@ static void result_loss(tt_lower *l, hlo_value loss, int64_t reduction, tt_dtype
   tt_result(l, tt_cast(l, loss, dtype));
 }
 
-/* ---- losses of input and target, element by element ------------------------------------------------------------------------ */
+/* ---- losses of input and target, element by element -------------------------------------------------------------- */
 
 typedef struct pair { /* both in the computation dtype and of one shape */
   hlo_value input, target;
@@ -131,7 +131,7 @@ static void lower_huber_backward(tt_lower *l) { loss_backward(l, huber_derivativ
 static void lower_soft_margin(tt_lower *l) { loss_forward(l, soft_margin); }
 static void lower_soft_margin_backward(tt_lower *l) { loss_backward(l, soft_margin_derivative); }
 
-/* ---- binary cross entropy --------------------------------------------------------------------------------------------------- */
+/* ---- binary cross entropy ---------------------------------------------------------------------------------------- */
 
 /* Arguments: self, target, weight, reduction. Logarithms are cut off at -100. */
 static void lower_bce(tt_lower *l) {
@@ -170,7 +170,7 @@ static void lower_bce_with_logits(tt_lower *l) {
   result_loss(l, weighted(l, loss, 2), tt_int_arg(l, 4, REDUCE_MEAN), p.dtype);
 }
 
-/* ---- losses of a class for each sample ------------------------------------------------------------------------------------------ */
+/* ---- losses of a class for each sample --------------------------------------------------------------------------- */
 
 typedef struct classes { /* input [N, C, ...] or [C] (or 0-dim: C is 1), target without C */
   hlo_value input;
@@ -278,7 +278,7 @@ static void lower_nll_backward(tt_lower *l) {
   tt_result(l, tt_cast(l, all, dtype_of(l, 1)));
 }
 
-/* ---- multi margin --------------------------------------------------------------------------------------------------------------- */
+/* ---- multi margin ------------------------------------------------------------------------------------------------ */
 
 /* max(0, margin - input[target] + input), 0 at the target itself. */
 static hlo_value margin_excess(tt_lower *l, const classes *c, int margin_arg) {

@@ -49,7 +49,8 @@ typedef enum tt_op_flags {
   TT_OP_NO_OPMATH = 1 << 2, /* pointwise: compute half precision in its own dtype */
   TT_OP_ALLOW_CPU_SCALAR = 1 << 3, /* a 0-dim CPU tensor may stand for a tensor (pointwise rows always allow it) */
   TT_OP_CHECKS_INDEX = 1 << 4,     /* uses tt_check: the program returns a flag */
-  TT_OP_CHANNELS_LAST = 1 << 5     /* rank-4 and -5 results follow the suggested memory format of the first tensor */
+  TT_OP_CHANNELS_LAST = 1 << 5,    /* rank-4 and -5 results follow the suggested memory format of the first tensor */
+  TT_OP_OWN_LAYOUT = 1 << 6        /* the row's rule counts: PyTorch's meta kernel does not know the layout */
 } tt_op_flags;
 
 struct tt_op {

@@ -132,7 +132,8 @@ static void lower_mm(tt_lower *l) {
 static void lower_int_mm(tt_lower *l) {
   check_matrices(l, 0, 1);
   if (dtype_of(l, 0) != TT_I8)
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "Expected self dtype to be of type int8 but got %s", tt_dtype_name(dtype_of(l, 0)));
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "Expected self dtype to be of type int8 but got %s",
+             tt_dtype_name(dtype_of(l, 0)));
   tt_result(l, contract(l, tt_tensor_arg(l, 0), tt_tensor_arg(l, 1), 0, 1, 0));
 }
 
@@ -183,7 +184,8 @@ static void check_matrix_vector(tt_lower *l, int matrix, int vector) {
   check_rank(l, matrix, 2, "vector + matrix @ vector expected, got a matrix that is not two-dimensional");
   check_rank(l, vector, 1, "vector + matrix @ vector expected, got a vector that is not one-dimensional");
   if (hlo_failed(l->b)) return;
-  const tt_tensor *m = tt_tensor_arg_meta(l, matrix), *v = tt_tensor_arg_meta(l, vector), *self = tt_tensor_arg_meta(l, 0);
+  const tt_tensor *m = tt_tensor_arg_meta(l, matrix), *v = tt_tensor_arg_meta(l, vector),
+                  *self = tt_tensor_arg_meta(l, 0);
   bool self_fits = matrix == 0 || self->rank == 0 || self->sizes[0] == 1 || self->sizes[0] == m->sizes[0];
   if (m->sizes[1] != v->sizes[0] || !self_fits)
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "size mismatch, got input (%lld), mat (%lldx%lld), vec (%lld)",
@@ -287,17 +289,19 @@ static hlo_value from_rows(tt_lower *l, hlo_value x, int like_arg) {
 static void lower_linear(tt_lower *l) {
   const tt_tensor *input = tt_tensor_arg_meta(l, 0), *weight = tt_tensor_arg_meta(l, 1);
   int last = input->rank - 1;
-  if (input->rank < 1 || weight->rank < 1 || weight->rank > 2 || input->sizes[last] != weight->sizes[weight->rank - 1]) {
+  if (input->rank < 1 || weight->rank < 1 || weight->rank > 2 ||
+      input->sizes[last] != weight->sizes[weight->rank - 1]) {
     int64_t rows = 1, width = input->rank ? input->sizes[last] : 1;
     for (int d = 0; d < last; d++) rows *= input->sizes[d];
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)", (long long)rows,
-             (long long)width, (long long)(weight->rank ? weight->sizes[weight->rank - 1] : 1),
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)",
+             (long long)rows, (long long)width, (long long)(weight->rank ? weight->sizes[weight->rank - 1] : 1),
              (long long)(weight->rank > 1 ? weight->sizes[0] : 1));
     return;
   }
   check_same_dtype(l, 0, 1);
   bool vector = weight->rank == 1; /* one output, which has no dimension */
-  hlo_value w = vector ? hlo_reshape(l->b, tt_tensor_arg(l, 1), 2, (int64_t[]){1, weight->sizes[0]}) : tt_tensor_arg(l, 1);
+  hlo_value w =
+      vector ? hlo_reshape(l->b, tt_tensor_arg(l, 1), 2, (int64_t[]){1, weight->sizes[0]}) : tt_tensor_arg(l, 1);
   hlo_value y = contract(l, as_rows(l, tt_tensor_arg(l, 0)), w, 0, 1, 1);
   if (hlo_is_none(y)) return;
   if (tt_arg_given(l, 2)) {
@@ -313,7 +317,8 @@ static void lower_linear_backward(tt_lower *l) {
   int count;
   const int64_t *wanted = tt_ints_arg(l, 3, &count);
   hlo_value grad = as_rows(l, tt_tensor_arg(l, 1));
-  if (wanted[0]) tt_result(l, tt_cast(l, from_rows(l, contract(l, grad, tt_tensor_arg(l, 2), 0, 1, 0), 0), dtype_of(l, 0)));
+  if (wanted[0])
+    tt_result(l, tt_cast(l, from_rows(l, contract(l, grad, tt_tensor_arg(l, 2), 0, 1, 0), 0), dtype_of(l, 0)));
   else tt_result_none(l);
   if (wanted[1]) tt_result(l, tt_cast(l, contract(l, grad, as_rows(l, tt_tensor_arg(l, 0)), 0, 0, 0), dtype_of(l, 2)));
   else tt_result_none(l);

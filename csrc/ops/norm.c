@@ -44,7 +44,7 @@ static void parameter_gradient(tt_lower *l, hlo_value x, const tt_axes *axes, in
   tt_result(l, hlo_reshape(l->b, tt_cast(l, sum, (tt_dtype)p->dtype), p->rank, p->sizes));
 }
 
-/* ---- layer norm, RMS norm ------------------------------------------------------------------------------------------- */
+/* ---- layer norm, RMS norm ---------------------------------------------------------------------------------------- */
 
 /* The trailing dimensions, which normalized_shape names; the leading ones go to *out_outer. */
 static bool trailing_axes(tt_lower *l, int input, int shape, tt_axes *out_inner, tt_axes *out_outer) {
@@ -133,7 +133,7 @@ static void lower_rms_norm_backward(tt_lower *l) {
   parameter_gradient(l, hlo_mul(b, grad, normal), &outer, 4, wanted(l, 5, 1));
 }
 
-/* ---- group norm ------------------------------------------------------------------------------------------------------ */
+/* ---- group norm -------------------------------------------------------------------------------------------------- */
 
 typedef struct groups { /* [N, C, HxW] seen as [N, groups, elements of one group] */
   int64_t channels[3], grouped[3];
@@ -210,7 +210,7 @@ static void lower_group_norm_backward(tt_lower *l) {
   tt_result(l, tt_cast(l, tt_reduce_axes(l, grad, HLO_REDUCE_ADD, &outer), bias));
 }
 
-/* ---- weight norm ------------------------------------------------------------------------------------------------------ */
+/* ---- weight norm ------------------------------------------------------------------------------------------------- */
 
 static tt_axes all_but(tt_lower *l, int dim_arg, int rank) {
   int dim = tt_dim_arg(l, dim_arg, rank);

@@ -15,9 +15,12 @@ static void lower_constant_pad(tt_lower *l) {
   const int64_t *pad = tt_ints_arg(l, 1, &count);
   int64_t low[HLO_MAX_RANK] = {0}, high[HLO_MAX_RANK] = {0}, interior[HLO_MAX_RANK] = {0};
   if (count % 2 || count / 2 > x->rank) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, count % 2 ? "Length of pad must be even but instead it equals %d"
-             : "Length of pad should be no more than twice the number of dimensions of the input. Pad length is %d while "
-               "the input has %d dimensions.", count, x->rank);
+    hlo_fail(l->b, TT_INVALID_ARGUMENT,
+             count % 2 ? "Length of pad must be even but instead it equals %d"
+                       : "Length of pad should be no more than twice the number of dimensions of the input. Pad length "
+                         "is %d while "
+                         "the input has %d dimensions.",
+             count, x->rank);
     return;
   }
   for (int i = 0; i < count / 2; i++) {
@@ -25,9 +28,10 @@ static void lower_constant_pad(tt_lower *l) {
     low[d] = pad[2 * i];
     high[d] = pad[2 * i + 1];
     if (x->sizes[d] + low[d] + high[d] < 0)
-      hlo_fail(l->b, TT_INVALID_ARGUMENT, "The input size %lld, plus negative padding %lld and %lld resulted in a negative "
-               "output size, which is invalid. Check dimension %d of your input.", (long long)x->sizes[d], (long long)low[d],
-               (long long)high[d], d);
+      hlo_fail(l->b, TT_INVALID_ARGUMENT,
+               "The input size %lld, plus negative padding %lld and %lld resulted in a negative "
+               "output size, which is invalid. Check dimension %d of your input.",
+               (long long)x->sizes[d], (long long)low[d], (long long)high[d], d);
   }
   hlo_value value = tt_number_arg(l, 2, (tt_dtype)x->dtype);
   tt_result(l, hlo_pad(l->b, tt_tensor_arg(l, 0), value, low, high, interior));
@@ -99,8 +103,10 @@ static bool read_sides(tt_lower *l, int input_arg, int pad_arg, int spatial, boo
   int count;
   const int64_t *pad = tt_ints_arg(l, pad_arg, &count);
   if (count != 2 * spatial || (x->rank != spatial + 1 && x->rank != spatial + 2)) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: Expected %dD or %dD input and %d padding values, but got input of size %s and %d "
-             "values", l->op->name, spatial + 1, spatial + 2, 2 * spatial, tt_sizes_text(l, x->rank, x->sizes), count);
+    hlo_fail(l->b, TT_INVALID_ARGUMENT,
+             "%s: Expected %dD or %dD input and %d padding values, but got input of size %s and %d "
+             "values",
+             l->op->name, spatial + 1, spatial + 2, 2 * spatial, tt_sizes_text(l, x->rank, x->sizes), count);
     return false;
   }
   for (int i = 0; i < spatial; i++) {
@@ -108,9 +114,10 @@ static bool read_sides(tt_lower *l, int input_arg, int pad_arg, int spatial, boo
     *s = (sides){.dim = x->rank - 1 - i, .low = pad[2 * i], .high = pad[2 * i + 1]};
     int64_t in = x->sizes[s->dim];
     if (reflect && (s->low >= in || s->high >= in))
-      hlo_fail(l->b, TT_INVALID_ARGUMENT, "Argument #%d: Padding size should be less than the corresponding input dimension, "
-               "but got: padding (%lld, %lld) at dimension %d of input %s", 4 + 2 * i, (long long)s->low, (long long)s->high,
-               s->dim, tt_sizes_text(l, x->rank, x->sizes));
+      hlo_fail(l->b, TT_INVALID_ARGUMENT,
+               "Argument #%d: Padding size should be less than the corresponding input dimension, "
+               "but got: padding (%lld, %lld) at dimension %d of input %s",
+               4 + 2 * i, (long long)s->low, (long long)s->high, s->dim, tt_sizes_text(l, x->rank, x->sizes));
     else if (in + s->low + s->high < 1)
       hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: input (size %lld at dimension %d) is too small for padding (%lld, %lld)",
                l->op->name, (long long)in, s->dim, (long long)s->low, (long long)s->high);

@@ -112,7 +112,8 @@ hlo_value tt_take(tt_lower *l, hlo_value x, int dim, int64_t count, const int64_
                                        .index_vector_dim = 1, .slice_sizes = slice_sizes});
 }
 
-hlo_value tt_pad_dim(tt_lower *l, hlo_value x, int dim, int64_t low, int64_t high, int64_t interior, hlo_value padding) {
+hlo_value tt_pad_dim(tt_lower *l, hlo_value x, int dim, int64_t low, int64_t high, int64_t interior,
+                     hlo_value padding) {
   if (hlo_is_none(x) || (!low && !high && !interior)) return x;
   int64_t lows[HLO_MAX_RANK] = {0}, highs[HLO_MAX_RANK] = {0}, interiors[HLO_MAX_RANK] = {0};
   lows[dim] = low;

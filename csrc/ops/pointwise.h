@@ -43,7 +43,5 @@ hlo_value tt_lerp(hlo_builder *b, hlo_value start, hlo_value end, hlo_value weig
 hlo_value tt_softplus(hlo_builder *b, hlo_value x);
 /* sum of c[k] T_k(t), by Clenshaw's recurrence. */
 hlo_value tt_chebyshev(hlo_builder *b, hlo_value t, int count, const double *c);
-/* sum of c[k] x^k, by Horner's rule. */
-hlo_value tt_polynomial(hlo_builder *b, hlo_value x, int count, const double *c);
 
 #endif

@@ -39,7 +39,8 @@ static bool read_spatial(tt_lower *l, int input_arg, int spatial, pooling *out) 
 }
 
 /* Arguments kernel_size, stride, padding from `arg` on; dilation_arg -1: none. */
-static bool read_pooling(tt_lower *l, int input_arg, int spatial, int arg, int dilation_arg, bool ceil_mode, pooling *out) {
+static bool read_pooling(tt_lower *l, int input_arg, int spatial, int arg, int dilation_arg, bool ceil_mode,
+                         pooling *out) {
   if (!read_spatial(l, input_arg, spatial, out)) return false;
   int size_count, stride_count, pad_count, dilation_count = 0;
   const int64_t *size = tt_ints_arg(l, arg, &size_count), *stride = tt_ints_arg(l, arg + 1, &stride_count);
@@ -52,8 +53,10 @@ static bool read_pooling(tt_lower *l, int input_arg, int spatial, int arg, int d
     w->pad = list_entry(pad, pad_count, d, 0);
     w->dilation = list_entry(dilation, dilation_count, d, 1);
     if (w->size < 1 || w->stride < 1 || w->dilation < 1)
-      hlo_fail(l->b, TT_INVALID_ARGUMENT, "kernel size, stride and dilation should be greater than zero, but got %lld, %lld "
-               "and %lld", (long long)w->size, (long long)w->stride, (long long)w->dilation);
+      hlo_fail(l->b, TT_INVALID_ARGUMENT,
+               "kernel size, stride and dilation should be greater than zero, but got %lld, %lld "
+               "and %lld",
+               (long long)w->size, (long long)w->stride, (long long)w->dilation);
     else if (w->pad < 0)
       hlo_fail(l->b, TT_INVALID_ARGUMENT, "pad must be non-negative, but got pad: %lld", (long long)w->pad);
     else if (w->pad > (w->dilation * (w->size - 1) + 1) / 2)
@@ -62,9 +65,11 @@ static bool read_pooling(tt_lower *l, int input_arg, int spatial, int arg, int d
     if (hlo_failed(l->b)) return false;
     w->out = pooled_size(w, ceil_mode);
     if (w->out < 1)
-      hlo_fail(l->b, TT_INVALID_ARGUMENT, "Given input size: %s. Calculated output size: %lld at dimension %d. Output size "
-               "is too small", tt_sizes_text(l, spatial, tt_tensor_arg_meta(l, input_arg)->sizes + out->first),
-               (long long)w->out, out->first + d);
+      hlo_fail(l->b, TT_INVALID_ARGUMENT,
+               "Given input size: %s. Calculated output size: %lld at dimension %d. Output size "
+               "is too small",
+               tt_sizes_text(l, spatial, tt_tensor_arg_meta(l, input_arg)->sizes + out->first), (long long)w->out,
+               out->first + d);
   }
   return !hlo_failed(l->b);
 }
@@ -80,7 +85,8 @@ typedef struct maximum {
 /* PyTorch's rule, walking a window in order: a value is taken if it is greater, or NaN. An index of -1 marks padding,
  * which is never taken and always replaced. */
 static maximum take_greater(hlo_builder *b, maximum best, maximum next) {
-  hlo_value better = hlo_compare(b, HLO_GT, next.value, best.value), zero = hlo_scalar_i64(b, tt_dtype_of(next.index), 0);
+  hlo_value better = hlo_compare(b, HLO_GT, next.value, best.value),
+            zero = hlo_scalar_i64(b, tt_dtype_of(next.index), 0);
   if (!tt_dtype_is_integral(tt_dtype_of(next.value)))
     better = hlo_or(b, better, hlo_compare(b, HLO_NE, next.value, next.value));
   better = hlo_or(b, better, hlo_compare(b, HLO_LT, best.index, zero));
@@ -119,7 +125,8 @@ static maximum max_along(tt_lower *l, maximum x, int dim, const tt_window *w) {
   dilation[dim] = w->dilation;
   hlo_value out[2] = {HLO_NONE, HLO_NONE};
   hlo_reduce_window_variadic(b, 2, (hlo_value[]){x.value, x.index}, (hlo_value[]){lowest, none},
-                             &(hlo_window){.size = size, .stride = stride, .window_dilation = dilation}, max_body, NULL, out);
+                             &(hlo_window){.size = size, .stride = stride, .window_dilation = dilation}, max_body, NULL,
+                             out);
   return (maximum){tt_slice_step(l, out[0], dim, 0, w->out, 1), tt_slice_step(l, out[1], dim, 0, w->out, 1)};
 }
 
@@ -144,7 +151,8 @@ static void lower_max_pool(tt_lower *l) {
 }
 
 /* Adds every gradient at its index within its plane. */
-static hlo_value scatter_planes(tt_lower *l, hlo_value grad, hlo_value index, int rank, int spatial, const int64_t *sizes) {
+static hlo_value scatter_planes(tt_lower *l, hlo_value grad, hlo_value index, int rank, int spatial,
+                                const int64_t *sizes) {
   if (hlo_is_none(grad) || hlo_is_none(index)) return HLO_NONE;
   int first = rank - spatial;
   int64_t planes = tt_product(first, sizes), plane = tt_product(spatial, sizes + first);
@@ -179,8 +187,8 @@ static void lower_max_unpool(tt_lower *l) {
   const int64_t *output_size = tt_ints_arg(l, 2, &count);
   const tt_tensor *x = tt_tensor_arg_meta(l, 0);
   if (count != spatial || (x->rank != spatial + 1 && x->rank != spatial + 2)) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "There should be exactly %d elements in output_size, but got %d elements.", spatial,
-             count);
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "There should be exactly %d elements in output_size, but got %d elements.",
+             spatial, count);
     return;
   }
   hlo_value grad = tt_tensor_arg(l, 0), index = tt_tensor_arg(l, 1);
@@ -306,9 +314,10 @@ static bool read_adaptive(tt_lower *l, int input_arg, int count, const int64_t *
     w->out = output_size[count == 1 ? 0 : d];
     w->dilation = 1;
     if (w->in == 0 && w->out > 0) {
-      hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: Expected input to have non-zero size for non-batch dimensions, but input has "
-               "sizes %s with dimension %d being empty", l->op->name,
-               tt_sizes_text(l, p->rank, tt_tensor_arg_meta(l, input_arg)->sizes), p->first + d);
+      hlo_fail(l->b, TT_INVALID_ARGUMENT,
+               "%s: Expected input to have non-zero size for non-batch dimensions, but input has "
+               "sizes %s with dimension %d being empty",
+               l->op->name, tt_sizes_text(l, p->rank, tt_tensor_arg_meta(l, input_arg)->sizes), p->first + d);
       return false;
     }
     if (w->out && w->in % w->out == 0) w->size = w->stride = w->in / w->out; /* ordinary windows side by side */
@@ -329,7 +338,8 @@ static hlo_value adaptive_matrix(tt_lower *l, const tt_window *w, tt_dtype dtype
   hlo_value from = tt_along(l, hlo_constant_i64s(l->b, (int)w->out, start), row, 1);
   hlo_value to = tt_along(l, hlo_constant_i64s(l->b, (int)w->out, end), row, 1);
   *out_lengths = hlo_convert(l->b, hlo_constant_i64s(l->b, (int)w->out, length), dtype);
-  return hlo_convert(l->b, hlo_and(l->b, hlo_compare(l->b, HLO_GE, row, from), hlo_compare(l->b, HLO_LT, row, to)), dtype);
+  return hlo_convert(l->b, hlo_and(l->b, hlo_compare(l->b, HLO_GE, row, from), hlo_compare(l->b, HLO_LT, row, to)),
+                     dtype);
 }
 
 static void lower_adaptive_avg_pool(tt_lower *l) {
@@ -379,8 +389,8 @@ static void lower_adaptive_avg_pool_backward(tt_lower *l) {
   tt_result(l, tt_cast(l, y, (tt_dtype)tt_tensor_arg_meta(l, 1)->dtype));
 }
 
-/* Windows of unequal length: taps are taken by index, short windows repeat their last element (which changes neither the
- * maximum nor its first place). */
+/* Windows of unequal length: taps are taken by index, short windows repeat their last element (which changes neither
+ * the maximum nor its first place). */
 static maximum adaptive_max_along(tt_lower *l, maximum x, int dim, const tt_window *w) {
   int64_t longest = 0, *index = tt_scratch(l, (size_t)w->out * sizeof *index);
   for (int64_t o = 0; o < w->out; o++) {
@@ -409,7 +419,8 @@ static void lower_adaptive_max_pool(tt_lower *l) {
   for (int d = p.spatial - 1; d >= 0; d--) {
     const tt_window *w = &p.window[d];
     if (w->out == 0)
-      best = (maximum){tt_slice_step(l, best.value, p.first + d, 0, 0, 1), tt_slice_step(l, best.index, p.first + d, 0, 0, 1)};
+      best = (maximum){tt_slice_step(l, best.value, p.first + d, 0, 0, 1),
+                       tt_slice_step(l, best.index, p.first + d, 0, 0, 1)};
     else
       best = w->size ? max_along(l, best, p.first + d, w) : adaptive_max_along(l, best, p.first + d, w);
   }

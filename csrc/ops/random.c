@@ -22,8 +22,8 @@ static tt_dtype work_dtype(tt_dtype dtype) {
   return dtype == TT_F64 || dtype == TT_C128 ? TT_F64 : TT_F32;
 }
 
-/* Whole numbers in [0, 2^count) as floats of the working dtype. They pass through a signed type: the CPU plugins convert
- * unsigned numbers slowly. */
+/* Whole numbers in [0, 2^count) as floats of the working dtype. They pass through a signed type: the CPU plugins
+ * convert unsigned numbers slowly. */
 static hlo_value random_whole(tt_lower *l, tt_dtype work, int count, int rank, const int64_t *dims) {
   bool wide = work == TT_F64;
   hlo_value bits = shift_right(l, random_bits(l, wide ? TT_U64 : TT_U32, rank, dims), (wide ? 64 : 32) - count);
@@ -83,10 +83,11 @@ static void sample_like_self(tt_lower *l, sampler draw) {
   tt_result(l, x);
 }
 
-/* The value of a float argument when a program is built; later calls may pass others, which PyTorch's own checks see. */
+/* Refuses a number by its value at the call that builds the program; it is no part of the key. */
 static void check_number(tt_lower *l, bool ok, const char *message, int arg) {
   const tt_number *n = tt_number_meta(l, arg);
-  if (!ok && n) hlo_fail(l->b, TT_INVALID_ARGUMENT, message, tt_dtype_is_integral((tt_dtype)n->dtype) ? (double)n->i : n->re);
+  if (!ok && n)
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, message, tt_dtype_is_integral((tt_dtype)n->dtype) ? (double)n->i : n->re);
 }
 
 static double number_now(tt_lower *l, int arg, double if_none) {
@@ -137,8 +138,10 @@ static hlo_value draw_cauchy(tt_lower *l, tt_dtype dtype, int rank, const int64_
 }
 
 static void lower_uniform(tt_lower *l) {
-  check_number(l, number_now(l, 1, 0) <= number_now(l, 2, 1), "uniform_ expects to return a [from, to) range, but found "
-               "from=%g > to", 1);
+  check_number(l, number_now(l, 1, 0) <= number_now(l, 2, 1),
+               "uniform_ expects to return a [from, to) range, but found "
+               "from=%g > to",
+               1);
   sample_like_self(l, draw_uniform);
 }
 
@@ -165,7 +168,8 @@ static void lower_cauchy(tt_lower *l) {
 /* mean and std, of which at least one is a tensor. */
 static void lower_normal_tensors(tt_lower *l) {
   bool mean_tensor = tt_arg_is_tensor(l, 0), std_tensor = tt_arg_is_tensor(l, 1);
-  const tt_tensor *mean = mean_tensor ? tt_tensor_arg_meta(l, 0) : NULL, *std = std_tensor ? tt_tensor_arg_meta(l, 1) : NULL;
+  const tt_tensor *mean = mean_tensor ? tt_tensor_arg_meta(l, 0) : NULL,
+                  *std = std_tensor ? tt_tensor_arg_meta(l, 1) : NULL;
   tt_dtype dtype = (tt_dtype)(mean ? mean : std)->dtype, work = work_dtype(dtype);
   if (mean && std) dtype = tt_dtype_promote((tt_dtype)mean->dtype, (tt_dtype)std->dtype);
   int64_t dims[TT_MAX_RANK];
@@ -264,7 +268,8 @@ static void lower_random(tt_lower *l) { random_like_self(l, 0, (uint64_t)dtype_t
 static void check_bound(tt_lower *l, const char *name, int64_t value) {
   tt_dtype dtype = dtype_of(l, 0);
   bool is_signed = tt_dtype_is_float(dtype) || tt_dtype_table[dtype].is_signed;
-  int64_t top = tt_dtype_is_float(dtype) ? INT64_MAX : dtype_top(dtype), low = is_signed ? (top == INT64_MAX ? INT64_MIN : -top - 1) : 0;
+  int64_t top = tt_dtype_is_float(dtype) ? INT64_MAX : dtype_top(dtype),
+          low = is_signed ? (top == INT64_MAX ? INT64_MIN : -top - 1) : 0;
   if (value < low || value > top)
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s is out of bounds for %s", name, tt_dtype_name(dtype));
 }
@@ -402,7 +407,7 @@ static hlo_value choose_distinct(tt_lower *l, hlo_value p, int64_t n) {
 static hlo_value choose_repeated(tt_lower *l, hlo_value p, int64_t n) {
   if (hlo_is_none(p)) return p;
   tt_dtype dtype = p.type->dtype;
-  int rank = p.type->rank, rows = rank - 1, all[3] = {0, 2, 0};
+  int rank = p.type->rank, rows = rank == 2, all[3] = {0, 2, 0};
   hlo_value sums = tt_running_sum(l, p, rank - 1);
   int64_t categories = tt_dim_of(p, rank - 1), dims[3], drawn[2];
   for (int d = 0; d < rows; d++) drawn[d] = dims[d] = p.type->dims[d];
@@ -437,8 +442,8 @@ static void lower_multinomial(tt_lower *l) {
   hlo_value p = tt_to_opmath(l, tt_tensor_arg(l, 0));
   if (hlo_is_none(p)) return;
   hlo_value zero = hlo_scalar_f64(l->b, p.type->dtype, 0), most = hlo_scalar_highest(l->b, p.type->dtype);
-  tt_check(l, hlo_and(l->b, hlo_compare(l->b, HLO_GE, p, zero), hlo_compare(l->b, HLO_LT, p, most)), TT_INVALID_ARGUMENT,
-           "probability tensor contains either `inf`, `nan` or element < 0");
+  tt_check(l, hlo_and(l->b, hlo_compare(l->b, HLO_GE, p, zero), hlo_compare(l->b, HLO_LT, p, most)),
+           TT_INVALID_ARGUMENT, "probability tensor contains either `inf`, `nan` or element < 0");
   int last = t->rank - 1;
   hlo_value sum = hlo_reduce(l->b, p, HLO_REDUCE_ADD, 1, &last);
   tt_check(l, hlo_compare(l->b, HLO_GT, sum, zero), TT_INVALID_ARGUMENT,

@@ -26,7 +26,7 @@ static tt_axes axes_of_int(tt_lower *l, int dim_arg, int keepdim_arg) {
 
 static tt_axes axes_all(tt_lower *l) { return tt_axes_all(tt_tensor_arg_meta(l, 0)->rank, false); }
 
-/* ---- sums and products ------------------------------------------------------------------------------------------ */
+/* ---- sums and products ------------------------------------------------------------------------------------------- */
 
 /* The input in the type that the result has and the CPU adds in. `dtype_arg`: ScalarType? */
 static hlo_value summand(tt_lower *l, int dtype_arg, tt_dtype *out_dtype) {
@@ -93,7 +93,7 @@ static void lower_trace(tt_lower *l) {
   tt_result(l, tt_cast(l, tt_reduce_axes(l, x, HLO_REDUCE_ADD, &axes), dtype));
 }
 
-/* ---- any, all ----------------------------------------------------------------------------------------------------- */
+/* ---- any, all ---------------------------------------------------------------------------------------------------- */
 
 static void reduce_truth(tt_lower *l, hlo_reducer r, tt_axes axes) {
   hlo_value x = tt_tensor_arg(l, 0);
@@ -116,7 +116,7 @@ static void lower_all_all(tt_lower *l) { reduce_truth(l, HLO_REDUCE_AND, axes_al
 static void lower_all(tt_lower *l) { reduce_truth(l, HLO_REDUCE_AND, axes_of_int(l, 1, 2)); }
 static void lower_all_dims(tt_lower *l) { reduce_truth(l, HLO_REDUCE_AND, axes_of_truth(l)); }
 
-/* ---- extremes ----------------------------------------------------------------------------------------------------- */
+/* ---- extremes ---------------------------------------------------------------------------------------------------- */
 
 /* Fails as PyTorch does when there is nothing to choose from. `whole`: no dimension was named. */
 static bool has_elements(tt_lower *l, const char *name, const tt_axes *axes, bool whole) {
@@ -211,7 +211,7 @@ static void extreme_index(tt_lower *l, const char *name, bool is_max) {
 static void lower_argmax(tt_lower *l) { extreme_index(l, "argmax", true); }
 static void lower_argmin(tt_lower *l) { extreme_index(l, "argmin", false); }
 
-/* ---- variance ----------------------------------------------------------------------------------------------------- */
+/* ---- variance ---------------------------------------------------------------------------------------------------- */
 
 /* Arguments: self, dim, correction, keepdim. Results: variance or its root, then the mean if wanted. */
 static void variance(tt_lower *l, const char *name, bool is_std, bool with_mean) {
@@ -245,7 +245,7 @@ static void lower_std(tt_lower *l) { variance(l, "std and var", true, false); }
 static void lower_var_mean(tt_lower *l) { variance(l, "var_mean", false, true); }
 static void lower_std_mean(tt_lower *l) { variance(l, "std_mean", true, true); }
 
-/* ---- norms -------------------------------------------------------------------------------------------------------- */
+/* ---- norms ------------------------------------------------------------------------------------------------------- */
 
 hlo_value tt_magnitude(tt_lower *l, hlo_value x, double p, const tt_axes *axes) {
   hlo_builder *b = l->b;
@@ -269,7 +269,8 @@ hlo_value tt_magnitude(tt_lower *l, hlo_value x, double p, const tt_axes *axes) 
 static void vector_norm(tt_lower *l, hlo_value input, double p, tt_axes axes, tt_dtype dtype) {
   if (tt_dtype_is_integral(dtype)) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT,
-             "linalg.vector_norm: Expected a floating point or complex tensor as input. Got %s", tt_dtype_scalar_name(dtype));
+             "linalg.vector_norm: Expected a floating point or complex tensor as input. Got %s",
+             tt_dtype_scalar_name(dtype));
     return;
   }
   if (tt_axes_numel(input, &axes) == 0 && (isinf(p) || p < 0)) {
@@ -319,7 +320,7 @@ static void lower_renorm(tt_lower *l) {
   tt_result(l, tt_cast(l, hlo_mul(b, x, scale), (tt_dtype)tt_tensor_arg_meta(l, 0)->dtype));
 }
 
-/* ---- logsumexp ---------------------------------------------------------------------------------------------------- */
+/* ---- logsumexp --------------------------------------------------------------------------------------------------- */
 
 static void lower_logsumexp(tt_lower *l) {
   hlo_builder *b = l->b;

@@ -1,6 +1,6 @@
-/* Resizing images: every output along a dimension is a weighted sum of a few inputs (its taps), one dimension at a time.
- * The gradient goes through the transposed weights as a matrix. Indices and weights are computed here, as PyTorch's CPU
- * kernels do, in float for all dtypes but float64. */
+/* Resizing images: every output along a dimension is a weighted sum of a few inputs (its taps), one dimension at a
+ * time. The gradient goes through the transposed weights as a matrix. Indices and weights are computed here, as
+ * PyTorch's CPU kernels do, in float for all dtypes but float64. */
 #include <math.h>
 
 #include "ops/pieces.h"
@@ -18,7 +18,8 @@ typedef struct taps { /* tap k of output o: index[k * out + o], weight[...]; wei
 
 static taps taps_make(tt_lower *l, int64_t in, int64_t out, int count, bool weighted) {
   size_t n = (size_t)count * (size_t)out;
-  return (taps){in, out, count, tt_scratch(l, n * sizeof(int64_t)), weighted ? tt_scratch(l, n * sizeof(double)) : NULL};
+  return (taps){in, out, count, tt_scratch(l, n * sizeof(int64_t)),
+                weighted ? tt_scratch(l, n * sizeof(double)) : NULL};
 }
 
 static int64_t clamp_index(int64_t i, int64_t in) { return i < 0 ? 0 : i >= in ? in - 1 : i; }
@@ -122,7 +123,8 @@ static taps taps_antialiased(tt_lower *l, int64_t in, int64_t out, bool align_co
   return t;
 }
 
-static taps taps_for(tt_lower *l, method m, int64_t in, int64_t out, bool align_corners, double factor, bool is_double) {
+static taps taps_for(tt_lower *l, method m, int64_t in, int64_t out, bool align_corners, double factor,
+                     bool is_double) {
   switch (m) {
     case NEAREST: return taps_nearest(l, in, out, factor, false);
     case NEAREST_EXACT: return taps_nearest(l, in, out, factor, true);
@@ -157,9 +159,11 @@ static hlo_value taps_matrix(tt_lower *l, const taps *t, tt_dtype dtype) {
   for (int k = 0; k < t->count; k++) {
     hlo_value index = hlo_convert(l->b, hlo_constant_i64s(l->b, (int)t->out, t->index + k * t->out), TT_I32);
     hlo_value hit = hlo_compare(l->b, HLO_EQ, column, tt_along(l, index, column, 0));
-    hlo_value term = t->weight ? hlo_select(l->b, hit, tt_along(l, tt_constant_floats(l, dtype, t->out, t->weight + k * t->out),
-                                                                column, 0), zero)
-                               : hlo_convert(l->b, hit, dtype);
+    hlo_value term =
+        t->weight
+            ? hlo_select(l->b, hit,
+                         tt_along(l, tt_constant_floats(l, dtype, t->out, t->weight + k * t->out), column, 0), zero)
+            : hlo_convert(l->b, hit, dtype);
     sum = k ? hlo_add(l->b, sum, term) : term;
   }
   return sum;
@@ -185,7 +189,7 @@ static hlo_value scatter_taps(tt_lower *l, hlo_value y, int dim, const taps *t) 
 
 /* ---- rows --------------------------------------------------------------------------------------------------- */
 
-typedef struct resize { /* where a row has its arguments, and what it does */
+typedef struct resize {
   method m;
   int spatial;
 } resize;
@@ -239,7 +243,7 @@ static void backward(tt_lower *l, resize r) {
   tt_result(l, tt_cast(l, y, dtype));
 }
 
-/* name, method, spatial dimensions, first scale argument of the forward row (of the backward: one more), how many */
+/* name, method, spatial dimensions, first scale argument of the forward row (of the backward row: one more) */
 #define RESIZES(X)                                        \
   X(upsample_nearest1d, NEAREST, 1, 2)                    \
   X(upsample_nearest2d, NEAREST, 2, 2)                    \

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- the scan ----------------------------------------------------------------------------------------------------- */
+/* ---- the scan ---------------------------------------------------------------------------------------------------- */
 
 enum {
   BLOCK = 32, /* elements of a block that is scanned by doubling */
@@ -51,7 +51,7 @@ static void scan_doubling(const scan *s, hlo_value *x) {
   }
 }
 
-/* ---- row by row along dimension 0: what a CPU does best. The loop carries the row's number, the last row, the arrays. */
+/* Row by row along dimension 0: what a CPU does best. The loop carries the row's number, the last row, the arrays. */
 
 static void more_rows(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out) {
   const scan *s = context;
@@ -160,7 +160,12 @@ static hlo_value scan_reducer(tt_lower *l, hlo_value x, int dim, hlo_reducer r) 
 
 hlo_value tt_cumsum(tt_lower *l, hlo_value x, int dim) { return scan_reducer(l, x, dim, HLO_REDUCE_ADD); }
 
-/* ---- cumsum, cumprod: self, dim, dtype ------------------------------------------------------------------------------ */
+hlo_value tt_true_so_far(tt_lower *l, hlo_value mask) {
+  tt_dtype type = tt_numel(mask) <= INT32_MAX ? TT_I32 : TT_I64;
+  return tt_cumsum(l, hlo_convert(l->b, mask, type), 0);
+}
+
+/* ---- cumsum, cumprod: self, dim, dtype --------------------------------------------------------------------------- */
 
 static void cumulate(tt_lower *l, hlo_reducer r) {
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
@@ -174,7 +179,7 @@ static void cumulate(tt_lower *l, hlo_reducer r) {
 static void lower_cumsum(tt_lower *l) { cumulate(l, HLO_REDUCE_ADD); }
 static void lower_cumprod(tt_lower *l) { cumulate(l, HLO_REDUCE_MUL); }
 
-/* ---- cummax, cummin: the extreme so far and where it was last seen ---------------------------------------------------- */
+/* ---- cummax, cummin: the extreme so far and where it was last seen ----------------------------------------------- */
 
 /* Values and positions: of equal values the later position wins, and NaN wins over all numbers. */
 static void later_extreme(tt_lower *l, void *context, const hlo_value *left, const hlo_value *right, hlo_value *out) {
@@ -183,7 +188,8 @@ static void later_extreme(tt_lower *l, void *context, const hlo_value *left, con
   hlo_value better = hlo_compare(b, is_max ? HLO_GT : HLO_LT, right[0], left[0]);
   hlo_value same = hlo_compare(b, HLO_EQ, right[0], left[0]);
   if (tt_dtype_is_float(tt_elem(right[0]))) {
-    hlo_value left_nan = hlo_compare(b, HLO_NE, left[0], left[0]), right_nan = hlo_compare(b, HLO_NE, right[0], right[0]);
+    hlo_value left_nan = hlo_compare(b, HLO_NE, left[0], left[0]);
+    hlo_value right_nan = hlo_compare(b, HLO_NE, right[0], right[0]);
     better = hlo_or(b, better, hlo_and(b, right_nan, hlo_not(b, left_nan)));
     same = hlo_or(b, same, hlo_and(b, right_nan, left_nan));
   }
@@ -209,7 +215,7 @@ static void cumulate_extreme(tt_lower *l, bool is_max) {
 static void lower_cummax(tt_lower *l) { cumulate_extreme(l, true); }
 static void lower_cummin(tt_lower *l) { cumulate_extreme(l, false); }
 
-/* ---- logcumsumexp -------------------------------------------------------------------------------------------------- */
+/* ---- logcumsumexp ------------------------------------------------------------------------------------------------ */
 
 static void log_add_exp(tt_lower *l, void *context, const hlo_value *left, const hlo_value *right, hlo_value *out) {
   hlo_builder *b = l->b;

@@ -14,7 +14,7 @@ static void result_as_self(tt_lower *l, hlo_value x) {
   tt_result(l, hlo_reshape(l->b, tt_cast(l, x, (tt_dtype)self->dtype), self->rank, self->sizes));
 }
 
-/* ---- reductions into indexed places -------------------------------------------------------------------------------- */
+/* ---- reductions into indexed places ------------------------------------------------------------------------------ */
 
 typedef enum reduction { REDUCE_NOTHING, REDUCE_SUM, REDUCE_PROD, REDUCE_MEAN, REDUCE_AMAX, REDUCE_AMIN } reduction;
 /* tt_scatter_along or tt_rows_put */
@@ -64,20 +64,21 @@ static hlo_value reduce_into(tt_lower *l, put_fn put, hlo_value base, hlo_value 
   base = put(l, base, index, updates, dim, reducer);
   if (kind == REDUCE_MEAN) {
     hlo_value one = hlo_like_i64(b, base, 1);
-    hlo_value count = put(l, hlo_like_i64(b, base, include_self), index, hlo_like_i64(b, updates, 1), dim, HLO_REDUCE_ADD);
+    hlo_value count = hlo_like_i64(b, base, include_self);
+    count = put(l, count, index, hlo_like_i64(b, updates, 1), dim, HLO_REDUCE_ADD);
     base = divide_by_count(l, base, hlo_max(b, count, one));
   }
   return hlo_convert(b, base, type);
 }
 
-/* ---- scatter ---------------------------------------------------------------------------------------------------------- */
+/* ---- scatter ----------------------------------------------------------------------------------------------------- */
 
 /* src cut to the index's shape, as far as the index reaches. */
 static hlo_value cut(tt_lower *l, hlo_value src, hlo_value index) {
   for (int d = 0; d < tt_rank(index); d++) {
     if (tt_size(src, d) >= tt_size(index, d) && tt_rank(src) == tt_rank(index)) continue;
-    return hlo_fail(l->b, TT_INVALID_ARGUMENT, "Expected index to be no larger than src in every dimension, but dimension "
-                    "%d has %lld indices for %lld", d, (long long)tt_size(index, d), (long long)tt_size(src, d));
+    return hlo_fail(l->b, TT_INVALID_ARGUMENT, "Expected index to be no larger than src, but "
+                    "dimension %d has %lld indices for %lld", d, (long long)tt_size(index, d), (long long)tt_size(src, d));
   }
   return hlo_slice(l->b, src, tt_zeros, tt_dims(index), tt_ones);
 }
@@ -121,7 +122,7 @@ static void lower_scatter_reduce_two(tt_lower *l) {
   if (parse_reduction(l, tt_string_arg(l, 4), &kind)) scatter(l, kind, include_self);
 }
 
-/* ---- index_add, index_copy, index_reduce, index_fill: whole slices along dim -------------------------------------------- */
+/* ---- index_add, index_copy, index_reduce, index_fill: whole slices along dim ------------------------------------- */
 
 /* Arguments: self, dim, index, source. False if the source does not fit. */
 static bool slices(tt_lower *l, bool add_name, hlo_value *x, hlo_value *index, hlo_value *source, int *dim) {
@@ -183,25 +184,19 @@ static void lower_index_fill(tt_lower *l) {
   result_as_self(l, hlo_select(b, marks, value, x));
 }
 
-/* ---- put, masked_scatter -------------------------------------------------------------------------------------------------- */
+/* ---- put, masked_scatter ----------------------------------------------------------------------------------------- */
 
 /* Arguments: self, index, source, accumulate. */
 static void lower_put(tt_lower *l) {
   hlo_value x = tt_flatten(l, tt_tensor_arg(l, 0)), index = tt_flatten(l, tt_tensor_arg(l, 1));
   hlo_value source = tt_flatten(l, tt_operand(l, 2, tt_elem(x)));
   if (tt_numel(source) != tt_numel(index)) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "put_(): Expected source and index to have the same number of elements, but got "
-             "source.numel() = %lld, index.numel() = %lld", (long long)tt_numel(source), (long long)tt_numel(index));
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "put_(): Expected source and index to have the same number of elements, "
+             "but got source.numel() = %lld, index.numel() = %lld", (long long)tt_numel(source), (long long)tt_numel(index));
     return;
   }
   index = tt_index_ready(l, index, tt_numel(x), true, OUT_OF_BOUNDS("put"));
   result_as_self(l, tt_rows_put(l, x, index, source, 0, tt_bool_arg(l, 3) ? (int)HLO_REDUCE_ADD : TT_OVERWRITE));
-}
-
-/* For each element of a flat mask, how many true ones there are up to and with it, as i32 or i64. */
-static hlo_value true_so_far(tt_lower *l, hlo_value mask) {
-  tt_dtype type = tt_numel(mask) <= INT32_MAX ? TT_I32 : TT_I64;
-  return tt_cumsum(l, hlo_convert(l->b, mask, type), 0);
 }
 
 static hlo_value minus_one(tt_lower *l, hlo_value x) { return hlo_sub(l->b, x, hlo_like_i64(l->b, x, 1)); }
@@ -224,7 +219,7 @@ static void lower_masked_scatter(tt_lower *l) {
     tt_result(l, x);
     return;
   }
-  hlo_value count = true_so_far(l, mask);
+  hlo_value count = tt_true_so_far(l, mask);
   hlo_value enough = hlo_compare(b, HLO_LE, count, hlo_like_i64(b, count, available));
   tt_check(l, enough, TT_INVALID_ARGUMENT,
            "masked_scatter: expected source to have at least as many elements as there are ones in mask");
@@ -243,7 +238,7 @@ static void lower_masked_scatter_backward(tt_lower *l) {
   mask = tt_flatten(l, hlo_broadcast_to(b, mask, tt_rank(grad), tt_dims(grad)));
   hlo_value flat = tt_flatten(l, hlo_full_i64(b, tt_elem(grad), rank, sizes, 0));
   if (tt_numel(grad) > 0 && tt_numel(flat) > 0) {
-    hlo_value count = true_so_far(l, mask);
+    hlo_value count = tt_true_so_far(l, mask);
     hlo_value at = hlo_select(b, mask, minus_one(l, count), hlo_like_i64(b, count, tt_numel(flat)));
     flat = tt_rows_put(l, flat, at, tt_flatten(l, grad), 0, TT_OVERWRITE);
   }
@@ -262,7 +257,7 @@ static void lower_nonzero_static(tt_lower *l) {
   }
   hlo_value found = hlo_full_i64(b, TT_I64, 1, &size, -1);
   if (tt_numel(x) > 0) {
-    hlo_value count = true_so_far(l, mask);
+    hlo_value count = tt_true_so_far(l, mask);
     hlo_value at = hlo_select(b, mask, minus_one(l, count), hlo_like_i64(b, count, INT32_MAX));
     found = tt_rows_put(l, found, at, hlo_iota(b, TT_I64, 1, tt_dims(mask), 0), 0, TT_OVERWRITE);
   }
@@ -276,7 +271,7 @@ static void lower_nonzero_static(tt_lower *l) {
   tt_result(l, hlo_concatenate(b, tt_rank(x), columns, 1));
 }
 
-/* ---- histc ------------------------------------------------------------------------------------------------------------------ */
+/* ---- histc ------------------------------------------------------------------------------------------------------- */
 
 /* Arguments: self, bins, min, max. min == max: the range of the data. */
 static void lower_histc(tt_lower *l) {
@@ -285,7 +280,8 @@ static void lower_histc(tt_lower *l) {
   int64_t bins = tt_int_arg(l, 1, 100);
   double low_number = tt_float_arg(l, 2), high_number = tt_float_arg(l, 3);
   if (bins <= 0 || low_number > high_number) {
-    hlo_fail(b, TT_INVALID_ARGUMENT, bins <= 0 ? "torch.histc(): bins must be > 0" : "torch.histc: max must be larger than min");
+    hlo_fail(b, TT_INVALID_ARGUMENT, "%s",
+             bins <= 0 ? "torch.histc(): bins must be > 0" : "torch.histc: max must be larger than min");
     return;
   }
   hlo_value x = tt_flatten(l, tt_cast(l, tt_tensor_arg(l, 0), type)), counts = hlo_full_i64(b, type, 1, &bins, 0);

@@ -14,8 +14,10 @@ static void lower_copy(tt_lower *l) {
   int rank = tt_broadcast_shapes(l, self->rank, self->sizes, src->rank, src->sizes, dims);
   if (hlo_failed(l->b)) return;
   if (rank != self->rank || memcmp(dims, self->sizes, (size_t)rank * sizeof *dims)) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "The expanded size of the tensor must match the existing size. Target sizes: %s.  "
-             "Tensor sizes: %s", tt_sizes_text(l, self->rank, self->sizes), tt_sizes_text(l, src->rank, src->sizes));
+    hlo_fail(l->b, TT_INVALID_ARGUMENT,
+             "The expanded size of the tensor must match the existing size. Target sizes: %s.  "
+             "Tensor sizes: %s",
+             tt_sizes_text(l, self->rank, self->sizes), tt_sizes_text(l, src->rank, src->sizes));
     return;
   }
   tt_result(l, hlo_broadcast_to(l->b, tt_cast(l, tt_tensor_arg(l, 1), (tt_dtype)self->dtype), rank, self->sizes));
@@ -49,13 +51,16 @@ static bool is_legacy_empty(const tt_tensor *t) { return t->rank == 1 && t->size
 
 static void check_cat(tt_lower *l, const tt_tensor *like, int dim, int k, const tt_tensor *t) {
   if (t->rank != like->rank) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "Tensors must have same number of dimensions: got %d and %d", like->rank, t->rank);
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "Tensors must have same number of dimensions: got %d and %d", like->rank,
+             t->rank);
     return;
   }
   for (int d = 0; d < like->rank; d++)
     if (d != dim && t->sizes[d] != like->sizes[d])
-      hlo_fail(l->b, TT_INVALID_ARGUMENT, "Sizes of tensors must match except in dimension %d. Expected size %lld but got size "
-               "%lld for tensor number %d in the list.", dim, (long long)like->sizes[d], (long long)t->sizes[d], k);
+      hlo_fail(l->b, TT_INVALID_ARGUMENT,
+               "Sizes of tensors must match except in dimension %d. Expected size %lld but got size "
+               "%lld for tensor number %d in the list.",
+               dim, (long long)like->sizes[d], (long long)t->sizes[d], k);
 }
 
 static tt_dtype promote_list(tt_lower *l, int arg) {
@@ -111,7 +116,8 @@ static void lower_stack(tt_lower *l) {
   for (int k = 0; k < count && !hlo_failed(l->b); k++) {
     const tt_tensor *t = tt_list_tensor_meta(l, 0, k);
     if (t->rank != like->rank || memcmp(t->sizes, like->sizes, (size_t)t->rank * sizeof *t->sizes)) {
-      hlo_fail(l->b, TT_INVALID_ARGUMENT, "stack expects each tensor to be equal size, but got %s at entry 0 and %s at entry %d",
+      hlo_fail(l->b, TT_INVALID_ARGUMENT,
+               "stack expects each tensor to be equal size, but got %s at entry 0 and %s at entry %d",
                tt_sizes_text(l, like->rank, like->sizes), tt_sizes_text(l, t->rank, t->sizes), k);
       return;
     }
@@ -130,8 +136,10 @@ static void lower_split_with_sizes_copy(tt_lower *l) {
   for (int k = 0; k < count; k++) start += sizes[k];
   if (hlo_failed(l->b)) return;
   if (start != x->sizes[dim]) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "split_with_sizes expects split_sizes to sum exactly to %lld (input tensor's size at "
-             "dimension %d), but got split_sizes=%s", (long long)x->sizes[dim], dim, tt_sizes_text(l, count, sizes));
+    hlo_fail(l->b, TT_INVALID_ARGUMENT,
+             "split_with_sizes expects split_sizes to sum exactly to %lld (input tensor's size at "
+             "dimension %d), but got split_sizes=%s",
+             (long long)x->sizes[dim], dim, tt_sizes_text(l, count, sizes));
     return;
   }
   start = 0;
@@ -158,7 +166,8 @@ static void lower_repeat(tt_lower *l) {
   for (int d = 0; d < rank; d++) {
     int64_t size = d < extra ? 1 : x->sizes[d - extra];
     if (times[d] < 0)
-      hlo_fail(l->b, TT_INVALID_ARGUMENT, "Repeats cannot be negative, got %lld at dimension %d", (long long)times[d], d);
+      hlo_fail(l->b, TT_INVALID_ARGUMENT, "Repeats cannot be negative, got %lld at dimension %d", (long long)times[d],
+               d);
     dims[d] = size * times[d];
     if (times[d] != 1) split[parts++] = times[d];
     if (d >= extra) mapping[mapped++] = parts;
@@ -204,7 +213,8 @@ static void lower_roll(tt_lower *l) {
     return;
   }
   if (shift_count != dim_count)
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "shifts and dimensions must align. shifts: %d, dims:%d", shift_count, dim_count);
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "shifts and dimensions must align. shifts: %d, dims:%d", shift_count,
+             dim_count);
   for (int i = 0; i < dim_count && !hlo_failed(l->b); i++) {
     int dim = tt_dim_wrap(l, dims[i], t->rank);
     if (!hlo_failed(l->b) && t->rank) x = roll_dim(l, x, dim, shifts[i]);
@@ -220,9 +230,10 @@ static void lower_pixel_shuffle(tt_lower *l) {
   int64_t r = tt_int_arg(l, 1, 1);
   int c = t->rank - 3;
   if (c < 0 || r < 1 || t->sizes[c] % (r * r)) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
-             "upscale_factor, but input.size(-3) of %s is not divisible by %lld", tt_sizes_text(l, t->rank, t->sizes),
-             (long long)(r * r));
+    hlo_fail(l->b, TT_INVALID_ARGUMENT,
+             "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+             "upscale_factor, but input.size(-3) of %s is not divisible by %lld",
+             tt_sizes_text(l, t->rank, t->sizes), (long long)(r * r));
     return;
   }
   hlo_value x = tt_split_dim(l, tt_tensor_arg(l, 0), c, 3, (int64_t[]){t->sizes[c] / (r * r), r, r});
@@ -236,8 +247,10 @@ static void lower_pixel_unshuffle(tt_lower *l) {
   int64_t r = tt_int_arg(l, 1, 1);
   int c = t->rank - 3;
   if (c < 0 || r < 1 || t->sizes[c + 1] % r || t->sizes[c + 2] % r) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "pixel_unshuffle expects height and width to be divisible by downscale_factor, but "
-             "%s is not divisible by %lld", tt_sizes_text(l, t->rank, t->sizes), (long long)r);
+    hlo_fail(l->b, TT_INVALID_ARGUMENT,
+             "pixel_unshuffle expects height and width to be divisible by downscale_factor, but "
+             "%s is not divisible by %lld",
+             tt_sizes_text(l, t->rank, t->sizes), (long long)r);
     return;
   }
   hlo_value x = tt_split_dim(l, tt_tensor_arg(l, 0), c + 2, 2, (int64_t[]){t->sizes[c + 2] / r, r});
@@ -251,8 +264,10 @@ static void lower_channel_shuffle(tt_lower *l) {
   const tt_tensor *t = tt_tensor_arg_meta(l, 0);
   int64_t groups = tt_int_arg(l, 1, 1);
   if (t->rank < 3 || groups < 1 || t->sizes[1] % groups) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "channel_shuffle expects the number of channels to be divisible by groups, but got input "
-             "of size %s and groups=%lld", tt_sizes_text(l, t->rank, t->sizes), (long long)groups);
+    hlo_fail(l->b, TT_INVALID_ARGUMENT,
+             "channel_shuffle expects the number of channels to be divisible by groups, but got input "
+             "of size %s and groups=%lld",
+             tt_sizes_text(l, t->rank, t->sizes), (long long)groups);
     return;
   }
   hlo_value x = tt_split_dim(l, tt_tensor_arg(l, 0), 1, 2, (int64_t[]){groups, t->sizes[1] / groups});
@@ -283,10 +298,11 @@ static void lower_unfold_copy(tt_lower *l) {
   const tt_tensor *t = tt_tensor_arg_meta(l, 0);
   int dim = tt_dim_arg(l, 1, t->rank);
   if (hlo_failed(l->b)) return;
-  tt_window w = {.size = tt_int_arg(l, 2, 1), .stride = tt_int_arg(l, 3, 1), .dilation = 1, .in = t->rank ? t->sizes[dim] : 1};
+  tt_window w = {
+      .size = tt_int_arg(l, 2, 1), .stride = tt_int_arg(l, 3, 1), .dilation = 1, .in = t->rank ? t->sizes[dim] : 1};
   if (w.size < 0 || w.size > w.in || w.stride < 1) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "maximum size for tensor at dimension %d is %lld but size is %lld", dim, (long long)w.in,
-             (long long)w.size);
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "maximum size for tensor at dimension %d is %lld but size is %lld", dim,
+             (long long)w.in, (long long)w.size);
     return;
   }
   w.out = (w.in - w.size) / w.stride + 1;
@@ -309,14 +325,17 @@ static bool image_windows(tt_lower *l, int arg, const int64_t *image, tt_window 
     for (int i = 0; i < 4; i++) value[i] = counts[i] ? lists[i][counts[i] > 1 ? d : 0] : i != 2;
     w[d] = (tt_window){.size = value[0], .dilation = value[1], .pad = value[2], .stride = value[3], .in = image[d]};
     if (w[d].size < 1 || w[d].dilation < 1 || w[d].pad < 0 || w[d].stride < 1) {
-      hlo_fail(l->b, TT_INVALID_ARGUMENT, "kernel size, dilation and stride should be greater than zero, and padding not "
+      hlo_fail(l->b, TT_INVALID_ARGUMENT,
+               "kernel size, dilation and stride should be greater than zero, and padding not "
                "negative");
       return false;
     }
     w[d].out = (w[d].in + 2 * w[d].pad - w[d].dilation * (w[d].size - 1) - 1) / w[d].stride + 1;
     if (w[d].out < 1)
-      hlo_fail(l->b, TT_INVALID_ARGUMENT, "Given an image of %lld elements at spatial dimension %d, the array of sliding blocks "
-               "has %lld, but its components must be at least one.", (long long)w[d].in, d, (long long)w[d].out);
+      hlo_fail(l->b, TT_INVALID_ARGUMENT,
+               "Given an image of %lld elements at spatial dimension %d, the array of sliding blocks "
+               "has %lld, but its components must be at least one.",
+               (long long)w[d].in, d, (long long)w[d].out);
   }
   return !hlo_failed(l->b);
 }
@@ -352,9 +371,11 @@ static void lower_col2im(tt_lower *l) {
   int c = t->rank - 2;
   int64_t taps = w[0].size * w[1].size;
   if (t->sizes[c] % taps || t->sizes[c + 1] != w[0].out * w[1].out) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "Given output_size=(%lld, %lld), expected size of input %s to match the calculated number "
-             "of sliding blocks %lld * %lld", (long long)image[0], (long long)image[1], tt_sizes_text(l, t->rank, t->sizes),
-             (long long)w[0].out, (long long)w[1].out);
+    hlo_fail(l->b, TT_INVALID_ARGUMENT,
+             "Given output_size=(%lld, %lld), expected size of input %s to match the calculated number "
+             "of sliding blocks %lld * %lld",
+             (long long)image[0], (long long)image[1], tt_sizes_text(l, t->rank, t->sizes), (long long)w[0].out,
+             (long long)w[1].out);
     return;
   }
   hlo_value x = tt_split_dim(l, tt_tensor_arg(l, 0), c + 1, 2, (int64_t[]){w[0].out, w[1].out});

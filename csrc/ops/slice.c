@@ -12,7 +12,7 @@ static hlo_value zeros(tt_lower *l, tt_dtype dtype, int sizes_arg) {
   return hlo_full_i64(l->b, dtype, rank, sizes, 0);
 }
 
-/* ---- triangles ----------------------------------------------------------------------------------------------------- */
+/* ---- triangles --------------------------------------------------------------------------------------------------- */
 
 /* Arguments: self, diagonal. */
 static void triangle(tt_lower *l, const char *name, hlo_cmp keep) {
@@ -34,7 +34,7 @@ static void triangle(tt_lower *l, const char *name, hlo_cmp keep) {
 static void lower_tril(tt_lower *l) { triangle(l, "tril", HLO_LE); }
 static void lower_triu(tt_lower *l) { triangle(l, "triu", HLO_GE); }
 
-/* ---- diagonals ------------------------------------------------------------------------------------------------------ */
+/* ---- diagonals --------------------------------------------------------------------------------------------------- */
 
 /* base with its diagonal over (dim1, dim2) replaced by source, whose last dimension runs along the diagonal. */
 static hlo_value put_diagonal(tt_lower *l, hlo_value base, hlo_value source, int64_t offset, int dim1, int dim2) {
@@ -54,7 +54,8 @@ static hlo_value put_diagonal(tt_lower *l, hlo_value base, hlo_value source, int
   high[rank - 2] = tt_size(base, dim1) - tt_size(source, rank - 2) - low[rank - 2];
   source = hlo_pad(b, source, hlo_scalar_i64(b, tt_elem(source), 0), low, high, tt_zeros);
   source = hlo_broadcast_in_dim(b, hlo_transpose(b, source, order), rank, tt_dims(base), mapping);
-  hlo_value row = hlo_iota(b, TT_I64, rank, tt_dims(base), dim1), column = hlo_iota(b, TT_I64, rank, tt_dims(base), dim2);
+  hlo_value row = hlo_iota(b, TT_I64, rank, tt_dims(base), dim1);
+  hlo_value column = hlo_iota(b, TT_I64, rank, tt_dims(base), dim2);
   hlo_value on = hlo_compare(b, HLO_EQ, hlo_sub(b, column, row), hlo_like_i64(b, row, offset));
   return hlo_select(b, on, source, base);
 }
@@ -95,7 +96,7 @@ static void lower_diag_embed(tt_lower *l) {
   tt_result(l, put_diagonal(l, hlo_full_i64(l->b, tt_elem(x), rank, dims, 0), x, offset, dim1, dim2));
 }
 
-/* ---- select, slice ------------------------------------------------------------------------------------------------------ */
+/* ---- select, slice ----------------------------------------------------------------------------------------------- */
 
 typedef struct range {
   int dim;
@@ -128,7 +129,8 @@ static hlo_value put_range(tt_lower *l, hlo_value base, hlo_value source, const 
     for (int d = 0; d < rank; d++) starts[d] = hlo_scalar_i64(b, TT_I32, low[d]);
     if (r->start <= INT32_MAX) return hlo_dynamic_update_slice(b, base, source, starts);
   }
-  hlo_value marks = hlo_pad(b, hlo_full_i64(b, TT_BOOL, rank, dims, 1), hlo_scalar_i64(b, TT_BOOL, 0), low, high, interior);
+  hlo_value marks = hlo_full_i64(b, TT_BOOL, rank, dims, 1);
+  marks = hlo_pad(b, marks, hlo_scalar_i64(b, TT_BOOL, 0), low, high, interior);
   return hlo_select(b, marks, padded, base);
 }
 
@@ -202,7 +204,7 @@ static void lower_as_strided_scatter(tt_lower *l) {
   tt_result(l, tt_view_write(l->b, base, base.type, &part, source));
 }
 
-/* ---- unfold --------------------------------------------------------------------------------------------------------------- */
+/* ---- unfold ------------------------------------------------------------------------------------------------------ */
 
 /* Arguments: grad_in [..., windows, ..., size], input_sizes, dim, size, step: overlapping windows add up. */
 static void lower_unfold_backward(tt_lower *l) {

@@ -77,7 +77,7 @@ static void lower_safe_softmax(tt_lower *l) {
   result_like_self(l, softmax_without(l, x, excluded, dim), dtype);
 }
 
-/* The mask, true where an element is left out, over the shape of a [B, H, L, L] input: type 0 is [L, L], 1 is [B, L]. */
+/* The mask, true where an element is left out, over the input's shape: for [B, H, L, L] type 0 is [L, L], 1 [B, L]. */
 static hlo_value mask_like(tt_lower *l, hlo_value x, int arg, int64_t type) {
   hlo_value mask = tt_cast(l, tt_tensor_arg(l, arg), TT_BOOL);
   if (type == 1 && tt_rank(x) == 4 && tt_rank(mask) == 2) {
@@ -93,7 +93,8 @@ static void lower_masked_softmax(tt_lower *l) {
   hlo_value x = tt_opmath_arg(l, 0), excluded = mask_like(l, x, 1, tt_int_arg(l, 3, 2));
   int dim = tt_dim_wrap(l, tt_int_arg(l, 2, -1), self->rank);
   x = hlo_select(l->b, excluded, hlo_like_f64(l->b, x, -INFINITY), x);
-  result_like_self(l, softmax_without(l, tt_at_least_1d(l, x), tt_at_least_1d(l, excluded), dim), (tt_dtype)self->dtype);
+  x = softmax_without(l, tt_at_least_1d(l, x), tt_at_least_1d(l, excluded), dim);
+  result_like_self(l, x, (tt_dtype)self->dtype);
 }
 
 /* Arguments: grad_output, output, mask, dim. */

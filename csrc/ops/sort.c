@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* ---- sort ------------------------------------------------------------------------------------------------------------- */
+/* ---- sort -------------------------------------------------------------------------------------------------------- */
 
 /* Whether the left key comes first; NaN counts as greater than all else. */
 static void comes_first(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out) {
@@ -67,7 +67,7 @@ static void lower_topk(tt_lower *l) {
   }
 }
 
-/* ---- order statistics ----------------------------------------------------------------------------------------------------- */
+/* ---- order statistics -------------------------------------------------------------------------------------------- */
 
 /* Value and position at `at` (0-dim along dim: [..] without dim, i32) of the sorted x, shaped as keepdim says. */
 static void result_at(tt_lower *l, hlo_value x, const hlo_value sorted[2], hlo_value at, int dim, bool keepdim) {
@@ -182,7 +182,7 @@ static void lower_mode(tt_lower *l) {
   result_at(l, x, sorted, hlo_convert(b, at, TT_I32), dim, self->rank && tt_bool_arg(l, 2));
 }
 
-/* ---- searching -------------------------------------------------------------------------------------------------------------- */
+/* ---- searching --------------------------------------------------------------------------------------------------- */
 
 /* Reads the sorted sequence ([n], or [..., n] with `at`'s leading dimensions) at the positions. */
 static hlo_value read_at(tt_lower *l, hlo_value sequence, hlo_value at) {
@@ -219,11 +219,12 @@ static void search(tt_lower *l, int sequence_arg, int value_arg, int flags_arg, 
   bool fits = tt_rank(sequence) == 1 || tt_rank(sequence) == tt_rank(values);
   for (int d = 0; fits && d < tt_rank(sequence) - 1; d++) fits = tt_size(sequence, d) == tt_size(values, d);
   if (!fits && !hlo_failed(l->b)) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 "
-             "dimensions of boundaries tensor and input value tensor must match");
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "torch.searchsorted(): boundaries tensor should be 1 dimension or the first "
+             "N-1 dimensions of boundaries tensor and input value tensor must match");
     return;
   }
-  tt_result(l, hlo_convert(l->b, bisect(l, sequence, sorter, values, right), tt_bool_arg(l, flags_arg) ? TT_I32 : TT_I64));
+  hlo_value found = bisect(l, sequence, sorter, values, right);
+  tt_result(l, hlo_convert(l->b, found, tt_bool_arg(l, flags_arg) ? TT_I32 : TT_I64));
 }
 
 /* Arguments: sorted_sequence, self, out_int32, right, side, sorter. */

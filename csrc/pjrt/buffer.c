@@ -136,31 +136,40 @@ tt_status tt_buffer_host_pointer(tt_client *c, tt_pjrt_buffer *buffer, const voi
   return TT_OK;
 }
 
-static tt_status ready_event(tt_client *c, tt_pjrt_buffer *buffer, PJRT_Event **out_event) {
+tt_status tt_buffer_ready_event(tt_client *c, tt_pjrt_buffer *buffer, tt_pjrt_event **out_event) {
   TT_PJRT_CALL_ARGS(Buffer_ReadyEvent, args, .buffer = buffer);
   TT_TRY(tt_pjrt_check(c->api, c->api->Buffer_ReadyEvent(&args), "PJRT_Buffer_ReadyEvent"));
   *out_event = args.event;
   return TT_OK;
 }
 
-tt_status tt_buffer_await(tt_client *c, tt_pjrt_buffer *buffer) {
-  PJRT_Event *event;
-  TT_TRY(ready_event(c, buffer, &event));
+tt_status tt_event_await(tt_client *c, tt_pjrt_event *event) {
   return tt_event_finish(c->api, event, "execution failed");
+}
+
+tt_status tt_buffer_await(tt_client *c, tt_pjrt_buffer *buffer) {
+  tt_pjrt_event *event;
+  TT_TRY(tt_buffer_ready_event(c, buffer, &event));
+  return tt_event_await(c, event);
+}
+
+bool tt_event_is_ready(tt_client *c, tt_pjrt_event *event) {
+  TT_PJRT_CALL_ARGS(Event_IsReady, args, .event = event, .is_ready = true);
+  tt_pjrt_ignore(c->api, c->api->Event_IsReady(&args));
+  return args.is_ready;
 }
 
 /* A failure counts as ready: tt_buffer_await then tells it without waiting. */
 bool tt_buffer_is_ready(tt_client *c, tt_pjrt_buffer *buffer) {
-  PJRT_Event *event;
-  tt_status status = ready_event(c, buffer, &event);
+  tt_pjrt_event *event;
+  tt_status status = tt_buffer_ready_event(c, buffer, &event);
   if (status) {
     tt_status_free(status);
     return true;
   }
-  TT_PJRT_CALL_ARGS(Event_IsReady, args, .event = event, .is_ready = true);
-  tt_pjrt_ignore(c->api, c->api->Event_IsReady(&args));
+  bool ready = tt_event_is_ready(c, event);
   destroy_event(c->api, event);
-  return args.is_ready;
+  return ready;
 }
 
 tt_status tt_buffer_size(tt_client *c, tt_pjrt_buffer *buffer, size_t *out_bytes) {

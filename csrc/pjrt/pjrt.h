@@ -79,6 +79,10 @@ tt_status tt_buffer_to_host(tt_client *c, tt_pjrt_buffer *buffer, void *destinat
 tt_status tt_buffer_host_pointer(tt_client *c, tt_pjrt_buffer *buffer, const void **out_data) TT_MUST_USE;
 tt_status tt_buffer_await(tt_client *c, tt_pjrt_buffer *buffer) TT_MUST_USE;
 bool tt_buffer_is_ready(tt_client *c, tt_pjrt_buffer *buffer);
+/* The moment at which the buffer is ready, or its program has failed; owned by the caller until tt_event_await. */
+tt_status tt_buffer_ready_event(tt_client *c, tt_pjrt_buffer *buffer, tt_pjrt_event **out_event) TT_MUST_USE;
+bool tt_event_is_ready(tt_client *c, tt_pjrt_event *event);
+tt_status tt_event_await(tt_client *c, tt_pjrt_event *event) TT_MUST_USE; /* takes the event */
 tt_status tt_buffer_size(tt_client *c, tt_pjrt_buffer *buffer, size_t *out_bytes) TT_MUST_USE; /* on the device */
 /* Shape and dtype as the plugin sees them. dims: room for HLO_MAX_RANK entries. */
 tt_status tt_buffer_shape(tt_client *c, tt_pjrt_buffer *buffer, tt_dtype *out_dtype, int *out_rank, int64_t *out_dims) TT_MUST_USE;

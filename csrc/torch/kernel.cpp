@@ -204,7 +204,7 @@ struct Call {
     call.op = b.row_;
     call.args = args;
     call.arg_count = n;
-    call.default_dtype = dtype_of(at::typeMetaToScalarType(at::get_default_dtype()));
+    call.default_dtype = dtype_of(c10::get_default_dtype_as_scalartype());
     for (int position : b.writes_) put_write(in[position]);
     call.writes = writes.data();
     call.write_count = static_cast<int>(writes.size());

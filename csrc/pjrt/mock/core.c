@@ -17,7 +17,7 @@ __attribute__((constructor)) static void set_defaults(void) {
   memset(mock.fail_at, 0, sizeof mock.fail_at);
   memset(mock.delay, 0, sizeof mock.delay);
   mock.fail_code = PJRT_INTERNAL;
-  mock.async = mock.refuse_options = mock.lack_optional = false;
+  mock.async = mock.refuse_options = mock.lack_optional = mock.other_platform = false;
   mock.memory_limit = (int64_t)1 << 36;
 }
 
@@ -42,6 +42,7 @@ EXPORT int tt_mock_count(tt_mock_kind kind) { return read_int(&mock.count[kind])
 EXPORT void tt_mock_set_async(bool async) { LOCKED(mock.async = async); }
 EXPORT void tt_mock_refuse_options(bool refuse) { LOCKED(mock.refuse_options = refuse); }
 EXPORT void tt_mock_lack_optional(bool lack) { LOCKED(mock.lack_optional = lack); }
+EXPORT void tt_mock_other_platform(bool other) { LOCKED(mock.other_platform = other); }
 EXPORT void tt_mock_memory_limit(int64_t bytes) { LOCKED(mock.memory_limit = bytes); }
 EXPORT int tt_mock_live_buffers(void) { return read_int(&mock.live_buffers); }
 EXPORT int tt_mock_live_objects(void) { return read_int(&mock.live_objects); }

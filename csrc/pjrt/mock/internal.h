@@ -70,7 +70,7 @@ extern pthread_cond_t mock_changed; /* a cell became ready, or an execution ende
 typedef struct mock_state {
   int count[TT_MOCK_KIND_COUNT], fail_at[TT_MOCK_KIND_COUNT], delay[TT_MOCK_KIND_COUNT];
   int fail_code;
-  bool async, refuse_options, lack_optional;
+  bool async, refuse_options, lack_optional, other_platform;
   int64_t memory_limit;
   int live_objects, live_buffers;
   int64_t live_bytes;

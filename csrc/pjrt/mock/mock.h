@@ -39,6 +39,8 @@ typedef enum tt_mock_kind {
   X(set_async, void, (bool async))                                                                  \
   /* Client_Create refuses every option; the client then has four devices. */                       \
   X(refuse_options, void, (bool refuse))                                                            \
+  /* The platform's name is "mock", not "cpu". */                                                     \
+  X(other_platform, void, (bool other))                                                             \
   /* Optional functions answer UNIMPLEMENTED. */                                                    \
   X(lack_optional, void, (bool lack))                                                               \
   /* Buffers beyond this many bytes in all are RESOURCE_EXHAUSTED. */                               \

@@ -45,8 +45,8 @@ PJRT_Error *mock_Client_Destroy(PJRT_Client_Destroy_Args *args) {
 }
 
 PJRT_Error *mock_Client_PlatformName(PJRT_Client_PlatformName_Args *args) {
-  args->platform_name = "cpu";
-  args->platform_name_size = 3;
+  args->platform_name = mock.other_platform ? "mock" : "cpu";
+  args->platform_name_size = strlen(args->platform_name);
   return NULL;
 }
 

@@ -1,0 +1,307 @@
+/* The execute thread: order, waiting, the host's hooks; several threads at once. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "eager/eager_fixture.h"
+
+#define QUEUE_ALL .inline_cost = 1e-9 /* nothing is that cheap */
+
+static void slow_down(int us) { mock.delay_us(TT_MOCK_EXECUTE, us); }
+
+/* ---- order ------------------------------------------------------------------------------------------------------- */
+
+MOCK_TEST(dispatch_returns_before_the_program_ran, QUEUE_ALL) {
+  tensor a = counting(d, 4);
+  tensor warm = CALL(d, "neg", arg(&a));
+  TT_CHECK_OK(tt_device_synchronize(d));
+  slow_down(60000);
+  uint64_t before = tt_device_submitted(d);
+  double start = now();
+  tensor b = CALL(d, "neg", arg(&a)), c = CALL(d, "neg", arg(&b));
+  TT_CHECK(now() - start < 0.05);
+  uint64_t both = tt_device_submitted(d);
+  TT_CHECK_INT_EQ(both - before, 2);
+  TT_CHECK(tt_device_finished(d, before) && !tt_device_finished(d, both));
+  TT_CHECK_OK(tt_device_wait(d, before + 1));
+  TT_CHECK(now() - start >= 0.06 && !tt_device_finished(d, both));
+  TT_CHECK_OK(tt_device_wait(d, both));
+  TT_CHECK(now() - start >= 0.12 && tt_device_finished(d, both));
+  TT_CHECK_INT_EQ(tt_device_cache_stats(d).queued, 3);
+  TT_CHECK_INT_EQ(tt_device_cache_stats(d).inlined, 0);
+  drop(&warm);
+  drop(&a);
+  drop(&b);
+  drop(&c);
+}
+
+/* A cheap program doesn't overtake; when the queue is empty it runs at once again. */
+DEVICE_TEST(cheap_programs_queue_behind_large_ones) {
+  enum { N = 1024 };
+  float *data = calloc(N * N, sizeof *data);
+  for (int i = 0; i < N; i++) data[i * N + i] = 2;
+  tensor m = tensor_of(d, TT_F32, DIMS(N, N), data), last = {0};
+  if (!is_real) slow_down(5000);
+  for (int i = 0; i < 3; i++) {
+    tensor next = CALL(d, "mm", arg(&m), arg(&m));
+    drop(&m);
+    m = next;
+  }
+  tensor corner = tensor_view(&m, DIMS(2), ((int64_t[]){1}), 0);
+  last = CALL(d, "add.Tensor", arg(&corner), ARG_FLOAT(0.5), ARG_ONE);
+  TT_CHECK_INT_EQ(tt_device_cache_stats(d).inlined, 0);
+  CHECK_FLOATS(&last, 256.5, 0.5);
+  TT_CHECK_OK(tt_device_synchronize(d));
+  tensor again = CALL(d, "add.Tensor", arg(&last), ARG_FLOAT(0.5), ARG_ONE);
+  TT_CHECK_INT_EQ(tt_device_cache_stats(d).inlined, 1);
+  drop(&again);
+  drop(&last);
+  drop(&m);
+  free(data);
+}
+
+MOCK_TEST(a_full_queue_makes_the_caller_wait, QUEUE_ALL) {
+  tensor a = counting(d, 4);
+  tensor warm = CALL(d, "neg", arg(&a));
+  slow_down(200);
+  for (int i = 0; i < 700; i++) {
+    tensor b = CALL(d, "neg", arg(&a));
+    drop(&b);
+  }
+  TT_CHECK(tt_device_finished(d, 700 - 513)); /* of 701, 512 wait at most, and one runs */
+  TT_CHECK_OK(tt_device_synchronize(d));
+  TT_CHECK_INT_EQ(tt_device_submitted(d), 701);
+  TT_CHECK_INT_EQ(mock.live_buffers(), 2);
+  drop(&warm);
+  drop(&a);
+}
+
+/* A plugin that is asynchronous by itself: done means done there, too. */
+MOCK_TEST(waiting_includes_the_plugin, QUEUE_ALL) {
+  tensor a = counting(d, 4);
+  mock.set_async(true);
+  slow_down(30000);
+  double start = now();
+  tensor b = CALL(d, "neg", arg(&a)), c = CALL(d, "neg", arg(&b));
+  TT_CHECK_OK(tt_device_synchronize(d));
+  TT_CHECK(now() - start >= 0.06);
+  drop(&a);
+  drop(&b);
+  drop(&c);
+}
+
+MOCK_TEST(queued_work_survives_its_tensors, QUEUE_ALL) {
+  tensor a = counting(d, 4);
+  slow_down(10000);
+  for (int i = 0; i < 4; i++) {
+    tensor b = CALL(d, "neg", arg(&a));
+    INTO(d, &a, "add.Tensor", arg(&a), arg(&b), ARG_ONE);
+    drop(&b);
+  }
+  drop(&a);
+  TT_CHECK_OK(tt_device_synchronize(d));
+  TT_CHECK_INT_EQ(tt_device_finished(d, 8), true);
+}
+
+/* Pending readers keep a value from being donated. */
+MOCK_TEST(pending_readers_forbid_donation, QUEUE_ALL) {
+  tensor a = counting(d, 4);
+  slow_down(20000);
+  tensor b = CALL(d, "neg", arg(&a));
+  INTO(d, &a, "mul.Tensor", arg(&a), ARG_FLOAT(2));
+  TT_CHECK_INT_EQ(tt_device_cache_stats(d).donated, 0);
+  TT_CHECK_OK(tt_device_synchronize(d));
+  INTO(d, &a, "mul.Tensor", arg(&a), ARG_FLOAT(2));
+  TT_CHECK_INT_EQ(tt_device_cache_stats(d).donated, 1);
+  drop(&a);
+  drop(&b);
+}
+
+MOCK_TEST(launch_blocking_waits_for_each_call, QUEUE_ALL) {
+  tensor a = counting(d, 4);
+  TT_CHECK(!tt_device_launch_blocking(d));
+  tt_device_set_launch_blocking(d, true);
+  TT_CHECK(tt_device_launch_blocking(d));
+  slow_down(20000);
+  double start = now();
+  tensor b = CALL(d, "neg", arg(&a));
+  TT_CHECK(now() - start >= 0.02 && tt_device_finished(d, tt_device_submitted(d)));
+  drop(&a);
+  drop(&b);
+}
+
+/* ---- a device that computes by itself -------------------------------------------------------------------------------- */
+
+static tt_device *self_open(void) {
+  mock_end(mock_open());
+  mock.other_platform(true);
+  tt_device *d = device_open(mock_path());
+  TT_CHECK(!tt_device_describe(d).is_cpu);
+  mock.set_async(true);
+  return d;
+}
+
+TT_TEST(programs_in_flight_are_waited_for) {
+  tt_device *d = self_open();
+  tensor a = counting(d, 4);
+  tensor warm = CALL(d, "neg", arg(&a));
+  TT_CHECK_OK(tt_device_synchronize(d));
+  slow_down(40000);
+  double start = now();
+  tensor b = CALL(d, "neg", arg(&a)), c = CALL(d, "neg", arg(&b));
+  TT_CHECK(now() - start < 0.04);
+  uint64_t submitted = tt_device_submitted(d);
+  TT_CHECK(submitted == 3 && !tt_device_finished(d, submitted));
+  TT_CHECK_OK(tt_device_wait(d, submitted - 1));
+  TT_CHECK(now() - start >= 0.04 && !tt_device_finished(d, submitted));
+  TT_CHECK_OK(tt_device_synchronize(d));
+  TT_CHECK(now() - start >= 0.08 && tt_device_finished(d, submitted));
+  TT_CHECK_INT_EQ(tt_device_cache_stats(d).queued, 0);
+  tensor e = CALL(d, "neg", arg(&c));
+  while (!tt_device_finished(d, submitted + 1)) usleep(1000); /* asking is enough */
+  TT_CHECK(now() - start >= 0.12);
+  tensor *all[] = {&a, &warm, &b, &c, &e};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) drop(all[i]);
+  mock_end(d);
+}
+
+TT_TEST(failures_in_flight_are_told_at_synchronize) {
+  tt_device *d = self_open();
+  tensor a = counting(d, 4);
+  slow_down(5000);
+  mock.fail_nth(TT_MOCK_RESULT, 2);
+  tensor r[3];
+  for (int i = 0; i < 3; i++) r[i] = CALL(d, "neg", arg(&a));
+  CHECK_FAILS(tt_device_synchronize(d), TT_INTERNAL, "the program failed");
+  TT_CHECK_OK(tt_device_synchronize(d));
+  tt_host_view view;
+  for (int i = 0; i < 3; i++) {
+    tt_status status = tt_storage_map(r[i].storage, TT_F32, &view);
+    TT_CHECK((status != NULL) == (i == 1));
+    tt_status_free(status);
+    tt_storage_unmap(&view);
+    drop(&r[i]);
+  }
+  drop(&a);
+  mock_end(d);
+}
+
+TT_TEST(few_programs_are_in_flight) {
+  tt_device *d = self_open();
+  tensor a = counting(d, 4);
+  tensor warm = CALL(d, "neg", arg(&a));
+  slow_down(50);
+  for (int i = 0; i < 1200; i++) {
+    tensor b = CALL(d, "neg", arg(&a));
+    drop(&b);
+    TT_CHECK(tt_device_finished(d, i > 512 ? (uint64_t)i - 512 : 0));
+  }
+  drop(&warm);
+  drop(&a);
+  TT_CHECK_OK(tt_device_synchronize(d));
+  TT_CHECK_INT_EQ(tt_device_submitted(d), 1201);
+  mock_end(d);
+}
+
+/* ---- hooks --------------------------------------------------------------------------------------------------------- */
+
+static atomic_int waits_begun, waits_ended, times_asked;
+static bool says_interrupted;
+static void *hook_begin(void) {
+  atomic_fetch_add(&waits_begun, 1);
+  return &waits_begun;
+}
+static void hook_end(void *token) {
+  TT_CHECK(token == &waits_begun);
+  atomic_fetch_add(&waits_ended, 1);
+}
+static bool hook_interrupted(void) {
+  TT_CHECK(atomic_load(&waits_begun) == atomic_load(&waits_ended)); /* never inside a wait */
+  atomic_fetch_add(&times_asked, 1);
+  return says_interrupted;
+}
+
+MOCK_TEST(long_waits_call_the_hooks, QUEUE_ALL, .hooks = {hook_begin, hook_end, hook_interrupted}) {
+  tensor a = counting(d, 4);
+  tensor warm = CALL(d, "neg", arg(&a));
+  TT_CHECK(atomic_load(&waits_begun) > 0); /* compiling is a wait */
+  TT_CHECK_OK(tt_device_synchronize(d));
+  slow_down(300000);
+  tensor b = CALL(d, "neg", arg(&a));
+  says_interrupted = true;
+  tt_host_view view;
+  double start = now();
+  CHECK_FAILS(tt_device_synchronize(d), TT_INTERRUPTED, "interrupted while waiting");
+  CHECK_FAILS(tt_storage_map(b.storage, TT_F32, &view), TT_INTERRUPTED, "interrupted");
+  TT_CHECK(now() - start < 0.25);
+  TT_CHECK(!view.data);
+  says_interrupted = false;
+  int asked = atomic_load(&times_asked);
+  TT_CHECK_OK(tt_storage_map(b.storage, TT_F32, &view)); /* the work itself went on */
+  tt_storage_unmap(&view);
+  TT_CHECK(atomic_load(&times_asked) > asked);
+  TT_CHECK_INT_EQ(atomic_load(&waits_begun), atomic_load(&waits_ended));
+  drop(&warm);
+  drop(&a);
+  drop(&b);
+}
+
+/* ---- threads -------------------------------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, ROUNDS = 60 };
+typedef struct worker {
+  tt_device *d;
+  const tensor *shared;
+  int number;
+  double last;
+} worker;
+
+/* Own tensors, whose numbers must be right, and one that all write, which must stay whole. */
+static void *work(void *argument) {
+  worker *w = argument;
+  tensor mine = counting(w->d, 8);
+  for (int i = 0; i < ROUNDS; i++) {
+    INTO(w->d, &mine, "add.Tensor", arg(&mine), ARG_FLOAT(w->number + 0.5), ARG_ONE);
+    INTO(w->d, w->shared, "mul.Tensor", arg(w->shared), ARG_FLOAT(1 + i % 3 * 0.5));
+    tensor sum = CALL(w->d, "add.Tensor", arg(&mine), arg(w->shared), ARG_FLOAT(0.25));
+    tt_host_view view;
+    TT_CHECK_OK(tt_storage_map(i % 2 ? sum.storage : w->shared->storage, TT_F32, &view));
+    TT_CHECK(view.data);
+    float element;
+    TT_CHECK_OK(tt_storage_read_element(w->shared->storage, TT_F32, 1, &element));
+    tt_storage_unmap(&view);
+    drop(&sum);
+    if (i % 16 == 0) TT_CHECK_OK(tt_device_synchronize(w->d));
+    tt_memory_stats m = tt_device_memory(w->d);
+    TT_CHECK(m.live_values > 0 && m.peak_bytes > 0 && !tt_storage_is_empty(mine.storage));
+  }
+  float x;
+  TT_CHECK_OK(tt_storage_read_element(mine.storage, TT_F32, 7, &x));
+  w->last = (double)x;
+  drop(&mine);
+  return NULL;
+}
+
+static void many_threads(tt_device *d) {
+  tensor shared = counting(d, 8);
+  worker workers[THREADS];
+  pthread_t threads[THREADS];
+  for (int i = 0; i < THREADS; i++) {
+    workers[i] = (worker){.d = d, .shared = &shared, .number = i};
+    TT_CHECK(!pthread_create(&threads[i], NULL, work, &workers[i]));
+  }
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < THREADS; i++) TT_CHECK(workers[i].last == (is_real ? 8 + ROUNDS * (i + 0.5) : workers[i].last));
+  drop(&shared);
+}
+
+DEVICE_TEST(threads_at_once) { many_threads(d); }
+MOCK_TEST(threads_at_once_over_the_queue, QUEUE_ALL) { many_threads(d); }
+TT_TEST(threads_at_once_in_flight) {
+  tt_device *d = self_open();
+  many_threads(d);
+  mock_end(d);
+}
+MOCK_TEST(threads_at_once_on_an_asynchronous_plugin, QUEUE_ALL) {
+  mock.set_async(true);
+  many_threads(d);
+}
