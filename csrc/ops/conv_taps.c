@@ -64,10 +64,13 @@ static hlo_value depthwise_weight(tt_lower *l, const tt_taps *t, hlo_value x, hl
 /* ---- grouped: one product of matrices per image and group ------------------------------------------------------ */
 
 /* [N, groups, C / groups * taps, positions] */
+#include <stdlib.h>
 static hlo_value columns(tt_lower *l, const tt_taps *t, hlo_value x) {
+  if (getenv("B1")) x = hlo_optimization_barrier(l->b, x);
   int64_t taps = tap_count(t), n = tt_dim_of(x, 0), channels = tt_dim_of(x, 1), p = positions(t);
   hlo_value *seen = tt_scratch(l, (size_t)taps * sizeof *seen);
   for (int64_t k = 0; k < taps; k++) seen[k] = hlo_reshape(l->b, seen_by(l, t, x, k), 4, (int64_t[]){n, channels, 1, p});
+  if (getenv("B2")) for (int64_t k = 0; k < taps; k++) seen[k] = hlo_optimization_barrier(l->b, seen[k]);
   hlo_value all = taps == 1 ? seen[0] : hlo_concatenate(l->b, (int)taps, seen, 2);
   return hlo_reshape(l->b, all, 4, (int64_t[]){n, t->groups, channels / t->groups * taps, p});
 }
@@ -94,6 +97,26 @@ hlo_value tt_taps_weight(tt_lower *l, const tt_taps *t, hlo_value x, hlo_value y
   for (int d = 0; d < t->spatial; d++) dims[2 + d] = t->window[d].size;
   if (is_depthwise(t, x, out)) return hlo_reshape(l->b, depthwise_weight(l, t, x, y), 2 + t->spatial, dims);
   y = hlo_reshape(l->b, y, 4, (int64_t[]){n, t->groups, out / t->groups, positions(t)});
+  if (getenv("T1")) {
+    if (getenv("B1")) x = hlo_optimization_barrier(l->b, x);
+    int64_t taps = tap_count(t), p = positions(t), c = tt_dim_of(x, 1) / t->groups;
+    hlo_value parts[64];
+    int i3 = 3, im = 0;
+    for (int64_t k = 0; k < taps; k++) {
+      hlo_value s = hlo_reshape(l->b, seen_by(l, t, x, k), 4, (int64_t[]){n, t->groups, c, p});
+      hlo_value d = hlo_dot_general(l->b, y, s, 2, batch, batch, 1, &i3, &i3, TT_F32);
+      parts[k] = hlo_reshape(l->b, hlo_reduce(l->b, d, HLO_REDUCE_ADD, 1, &im), 3, (int64_t[]){out, c, 1});
+    }
+    return hlo_reshape(l->b, hlo_concatenate(l->b, (int)taps, parts, 2), 2 + t->spatial, dims);
+  }
+  if (getenv("M1")) {
+    hlo_value cols = columns(l, t, x);
+    int64_t q = tt_dim_of(cols, 2), p = positions(t), o = out / t->groups;
+    hlo_value yy = hlo_reshape(l->b, hlo_transpose(l->b, y, (int[]){1, 2, 0, 3}), 3, (int64_t[]){t->groups, o, n * p});
+    hlo_value cc = hlo_reshape(l->b, hlo_transpose(l->b, cols, (int[]){1, 2, 0, 3}), 3, (int64_t[]){t->groups, q, n * p});
+    int i2 = 2, z = 0;
+    return hlo_reshape(l->b, hlo_dot_general(l->b, yy, cc, 1, &z, &z, 1, &i2, &i2, TT_F32), 2 + t->spatial, dims);
+  }
   int inner = 3, image = 0;
   hlo_value dw = hlo_dot_general(l->b, y, columns(l, t, x), 2, batch, batch, 1, &inner, &inner, tt_dtype_opmath(tt_dtype_of(x)));
   return hlo_reshape(l->b, hlo_reduce(l->b, dw, HLO_REDUCE_ADD, 1, &image), 2 + t->spatial, dims);

@@ -192,8 +192,8 @@ static bool covers(tt_lower *l, hlo_value mask, hlo_value x, int dim, int *mappi
   for (int d = 0; d < tt_rank(mask); d++) {
     mapping[d] = dim + d;
     if (dim + d < tt_rank(x) && tt_size(mask, d) == tt_size(x, dim + d)) continue;
-    hlo_fail(l->b, TT_INDEX_ERROR, "The shape of the mask at index %d does not match the shape of the indexed tensor at "
-             "index %d", d, dim + d);
+    hlo_fail(l->b, TT_INDEX_ERROR, "The shape of the mask at index %d does not match the shape of the indexed tensor "
+             "at index %d", d, dim + d);
     return false;
   }
   return true;

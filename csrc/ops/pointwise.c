@@ -335,8 +335,8 @@ static hlo_value clamp(tt_lower *l, const hlo_value *x) {
   if (!low && !high) {
     return hlo_fail(l->b, TT_INVALID_ARGUMENT, "torch.clamp: At least one of 'min' or 'max' must not be None");
   }
-  hlo_value y = low ? tt_max(l->b, x[0], x[1]) : x[0];
-  return high ? tt_min(l->b, y, x[2]) : y;
+  hlo_value y = low ? hlo_max(l->b, x[0], x[1]) : x[0];
+  return high ? hlo_min(l->b, y, x[2]) : y;
 }
 
 static hlo_value where(tt_lower *l, const hlo_value *x) {
@@ -501,11 +501,11 @@ TT_OP_FAMILY(
     TT_POINTWISE("heaviside", 2, heaviside, TT_TYPES_SAME),
     TT_BINARY("nextafter", hlo_next_after, TT_TYPES_SAME, .flags = TT_OP_NO_OPMATH),
 
-    TT_BINARY("maximum", tt_max, TT_TYPES_SAME), TT_BINARY("minimum", tt_min, TT_TYPES_SAME),
+    TT_BINARY("maximum", hlo_max, TT_TYPES_SAME), TT_BINARY("minimum", hlo_min, TT_TYPES_SAME),
     TT_POINTWISE("fmax", 2, fmax_, TT_TYPES_SAME), TT_POINTWISE("fmin", 2, fmin_, TT_TYPES_SAME),
     TT_POINTWISE("clamp", 3, clamp, TT_TYPES_SAME), TT_POINTWISE("clamp.Tensor", 3, clamp, TT_TYPES_SAME),
-    TT_BINARY("clamp_min", tt_max, TT_TYPES_SAME), TT_BINARY("clamp_min.Tensor", tt_max, TT_TYPES_SAME),
-    TT_BINARY("clamp_max", tt_min, TT_TYPES_SAME), TT_BINARY("clamp_max.Tensor", tt_min, TT_TYPES_SAME),
+    TT_BINARY("clamp_min", hlo_max, TT_TYPES_SAME), TT_BINARY("clamp_min.Tensor", hlo_max, TT_TYPES_SAME),
+    TT_BINARY("clamp_max", hlo_min, TT_TYPES_SAME), TT_BINARY("clamp_max.Tensor", hlo_min, TT_TYPES_SAME),
     TT_POINTWISE("where.self", 3, where, TT_TYPES_RAW),
     TT_POINTWISE("masked_fill.Scalar", 2, masked_fill, TT_TYPES_RAW),
     TT_POINTWISE("masked_fill.Tensor", 2, masked_fill, TT_TYPES_RAW),

@@ -23,9 +23,6 @@ static inline hlo_value tt_from(hlo_builder *b, double c, hlo_value x) { return 
 /* A number argument in the dtype that a pointwise row computes in. */
 static inline hlo_value tt_num(tt_lower *l, int arg) { return tt_number_arg(l, arg, l->dtype); }
 
-/* The larger, the smaller; NaN if either is. XLA:CPU's own forms lose a NaN on the right. */
-hlo_value tt_max(hlo_builder *b, hlo_value x, hlo_value y);
-hlo_value tt_min(hlo_builder *b, hlo_value x, hlo_value y);
 /* Fails for complex numbers. Returns x. */
 hlo_value tt_real_only(hlo_builder *b, hlo_value x);
 /* The dtype of argument `arg`, a tensor or a number. */

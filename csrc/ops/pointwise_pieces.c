@@ -9,16 +9,6 @@ tt_dtype tt_arg_dtype(const tt_lower *l, int arg) {
   return n ? (tt_dtype)n->dtype : TT_DTYPE_NONE;
 }
 
-hlo_value tt_max(hlo_builder *b, hlo_value x, hlo_value y) {
-  hlo_value larger = hlo_max(b, x, y);
-  return tt_dtype_is_float(tt_dtype_of(x)) ? hlo_select(b, tt_is_nan(b, y), y, larger) : larger;
-}
-
-hlo_value tt_min(hlo_builder *b, hlo_value x, hlo_value y) {
-  hlo_value smaller = hlo_min(b, x, y);
-  return tt_dtype_is_float(tt_dtype_of(x)) ? hlo_select(b, tt_is_nan(b, y), y, smaller) : smaller;
-}
-
 hlo_value tt_real_only(hlo_builder *b, hlo_value x) {
   if (!tt_dtype_is_complex(tt_dtype_of(x))) return x;
   return hlo_fail(b, TT_NOT_IMPLEMENTED, "not implemented for '%s'", tt_dtype_scalar_name(tt_dtype_of(x)));

@@ -168,6 +168,10 @@ static const struct { const char *row, *arguments, *answer; } cases[] = {
     {"index_put", "x4,5 {-;i2=0,-1} x4,2 F", "~0.875,4.75"},
     {"index_put", "x4,5 {b4,5} x F", "~2.625,10.25"},
     {"index_put", "x4,5 {b4} x T", "~2.125,6.875"},
+    {"index_put", "x4,5 {b4=0,1,1,0} x2,5 F", "~3.125,2.125"},
+    {"index_put", "x4,5 {-;b5=1,0,0,1,1} x4,3 T", "~3.5,8.375"},
+    {"index_put", "x2,2,3 {b2,2=1,0,0,1} x3 F", "~0.75,1.625"},
+    {"index_put", "x4,5 {b4,5=0,1,0} x20 F", "!shape mismatch: value tensor"},
     {"_index_put_impl", "x4,5 {i2=1,3} x F F", "~1.375,12.25"},
     {"_unsafe_index_put", "x4,5 {i2=1,3} x5 T", "~3.25,9"},
     {"_unsafe_masked_index_put_accumulate", "x4,5 b3 {i3=0,9,-1;i3=0,1,2} x3", "~0.5,1.5"},
@@ -402,8 +406,7 @@ static tt_arg ints(fixture *f, const char *text) {
 
 static tt_arg argument(fixture *f, const char *text) {
   switch (*text) {
-    case 'T':
-    case 'F': return (tt_arg){.kind = TT_ARG_BOOL, .i = *text == 'T'};
+    case 'T': case 'F': return (tt_arg){.kind = TT_ARG_BOOL, .i = *text == 'T'};
     case '@': return (tt_arg){.kind = TT_ARG_DTYPE, .i = f->floats};
     case '#': return (tt_arg){.kind = TT_ARG_NUMBER, .number = {.dtype = TT_F64, .re = strtod(text + 1, NULL)}};
     case '\'': return (tt_arg){.kind = TT_ARG_STRING, .string = text + 1};
@@ -412,11 +415,8 @@ static tt_arg argument(fixture *f, const char *text) {
     case '-':
       if (!text[1]) return (tt_arg){.kind = TT_ARG_NONE};
       break;
-    case 'x':
-    case 'p':
-    case 'i':
-    case 'b':
-    case 'u': return (tt_arg){.kind = TT_ARG_TENSOR, .tensor = tensor(f, &text)};
+    case 'x': case 'p': case 'i': case 'b': case 'u':
+      return (tt_arg){.kind = TT_ARG_TENSOR, .tensor = tensor(f, &text)};
     default: break;
   }
   return (tt_arg){.kind = TT_ARG_INT, .i = strtoll(text, NULL, 10)};

@@ -78,7 +78,8 @@ static hlo_value cut(tt_lower *l, hlo_value src, hlo_value index) {
   for (int d = 0; d < tt_rank(index); d++) {
     if (tt_size(src, d) >= tt_size(index, d) && tt_rank(src) == tt_rank(index)) continue;
     return hlo_fail(l->b, TT_INVALID_ARGUMENT, "Expected index to be no larger than src, but "
-                    "dimension %d has %lld indices for %lld", d, (long long)tt_size(index, d), (long long)tt_size(src, d));
+                    "dimension %d has %lld indices for %lld", d, (long long)tt_size(index, d),
+                    (long long)tt_size(src, d));
   }
   return hlo_slice(l->b, src, tt_zeros, tt_dims(index), tt_ones);
 }
@@ -192,7 +193,8 @@ static void lower_put(tt_lower *l) {
   hlo_value source = tt_flatten(l, tt_operand(l, 2, tt_elem(x)));
   if (tt_numel(source) != tt_numel(index)) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "put_(): Expected source and index to have the same number of elements, "
-             "but got source.numel() = %lld, index.numel() = %lld", (long long)tt_numel(source), (long long)tt_numel(index));
+             "but got source.numel() = %lld, index.numel() = %lld", (long long)tt_numel(source),
+             (long long)tt_numel(index));
     return;
   }
   index = tt_index_ready(l, index, tt_numel(x), true, OUT_OF_BOUNDS("put"));

@@ -32,7 +32,7 @@ static hlo_value rsqrt_(tt_lower *l, const hlo_value *x) {
 
 /* log(exp(x) + exp(y)), or with powers of 2 */
 static hlo_value log_add(hlo_builder *b, hlo_value x, hlo_value y, double base) {
-  hlo_value high = tt_max(b, x, y), apart = hlo_neg(b, hlo_abs(b, hlo_sub(b, x, y)));
+  hlo_value high = hlo_max(b, x, y), apart = hlo_neg(b, hlo_abs(b, hlo_sub(b, x, y)));
   hlo_value more = tt_times(b, hlo_log1p(b, hlo_exp(b, tt_times(b, apart, base))), 1 / base);
   hlo_value same_infinity = hlo_and(b, hlo_compare(b, HLO_EQ, x, y), tt_is(b, hlo_abs(b, x), HLO_EQ, INFINITY));
   return hlo_select(b, same_infinity, x, hlo_add(b, high, more));
@@ -115,7 +115,7 @@ static hlo_value to_degrees(hlo_builder *b, hlo_value x) { return real_times(b, 
 static hlo_value hypot_(hlo_builder *b, hlo_value x, hlo_value y) {
   x = hlo_abs(b, tt_real_only(b, x));
   y = hlo_abs(b, y);
-  hlo_value high = tt_max(b, x, y), low = tt_min(b, x, y);
+  hlo_value high = hlo_max(b, x, y), low = hlo_min(b, x, y);
   hlo_value is_plain = hlo_or(b, tt_is_zero(b, high), tt_is(b, high, HLO_EQ, INFINITY));
   hlo_value size = hlo_mul(b, high, hlo_sqrt(b, tt_plus(b, tt_square(b, hlo_div(b, low, high)), 1)));
   hlo_value infinite = hlo_or(b, tt_is(b, x, HLO_EQ, INFINITY), tt_is(b, y, HLO_EQ, INFINITY));
