@@ -16,7 +16,7 @@ PROGRAM = """
     import torch
     torch.manual_seed(0)
     model = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten(),
+        torch.nn.Conv2d(1, 4, 3, bias=False), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten(),
         torch.nn.Linear(36, 8), torch.nn.Softmax(-1))
     twin = __import__("copy").deepcopy(model).to("tpu")
     x = torch.randn(3, 1, 8, 8)

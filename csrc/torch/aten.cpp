@@ -107,6 +107,27 @@ bool has_compatible_shallow_copy_type(const at::Tensor&, const at::Tensor& from)
   return from.layout() == at::kStrided && (from.device().is_cpu() || from.device().type() == kType);
 }
 
+// One in-order queue: memory can't be used again too early.
+void record_stream(at::Tensor&, c10::Stream) {}
+
+// ---- gradients that are known to be zero --------------------------------------------------------------------------
+
+void delete_nothing(void*) {}
+
+// A zero tensor has no memory: PyTorch's ZeroTensor key keeps every kernel from reading it.
+struct NoMemory final : c10::Allocator {
+  c10::DataPtr allocate(size_t) override { return {nullptr, nullptr, &delete_nothing, device0()}; }
+  void copy_data(void*, const void*, std::size_t) const override {}
+};
+NoMemory no_memory;
+
+at::Tensor efficient_zeros(c10::IntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
+                           std::optional<c10::Device> d, std::optional<bool> pin_memory) {
+  check_options(layout, d, pin_memory);
+  const auto keys = c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor);
+  return at::detail::empty_generic(sizes, &no_memory, keys, c10::dtype_or_default(dtype), std::nullopt);
+}
+
 // ---- filling ----------------------------------------------------------------------------------------------------
 
 bool fill_at_once(const at::Tensor& self, const c10::Scalar& value) {
@@ -147,6 +168,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_", set_nothing);
   m.impl("is_set_to", is_set_to);
   m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
+  m.impl("record_stream", record_stream);
+  m.impl("_efficientzerotensor", efficient_zeros);
   m.impl("fill_.Scalar", fill_scalar);
   m.impl("zero_", zero);
 }
