@@ -1,6 +1,5 @@
 // The extension module torch_tpu._C: what Python needs of the backend beside the device itself.
 #include <torch/csrc/utils/pybind.h>
-#include <torch/extension.h>
 
 #include "torch/device.h"
 #include "torch/generator.h"
