@@ -233,17 +233,15 @@ static tt_status run_queue(tt_device *d, const tt_plan *plan, const run_state *r
   return tt_stream_push(d, &task);
 }
 
-/* *out_failed_check: the program ran, and an index was out of range. Its outputs count all the same, with what was out of
- * range left out, because inputs may have been donated to them. */
-static tt_status run_inline(tt_device *d, const tt_plan *plan, const run_state *r, tt_status *out_failed_check) {
+static tt_status run_inline(tt_device *d, const tt_plan *plan, const run_state *r) {
   tt_task task = {plan, r->inputs, r->input_count, r->donate, r->outputs, r->output_count};
   atomic_fetch_add_explicit(&d->inlined, 1, memory_order_relaxed);
   TT_TRY(tt_task_execute(d, &task, false));
   if (!d->is_cpu && r->output_count) tt_flight_add(d, r->outputs[0]->buffer);
   if (!plan->program->has_check) return TT_OK;
   tt_value *flag = r->outputs[r->output_count - 1];
-  if (d->is_cpu) *out_failed_check = tt_check_read(d, flag, plan); /* it is there: tell at the call */
-  else tt_checks_add(d, flag, plan);
+  if (d->is_cpu) return tt_check_read(d, flag, plan); /* it is there: tell at the call */
+  tt_checks_add(d, flag, plan);
   return TT_OK;
 }
 
@@ -271,23 +269,20 @@ static tt_status plan_run(tt_device *d, const tt_plan *plan, const tt_call *call
                           tt_new_result *out_results) {
   const tt_program *p = plan->program;
   run_state r;
-  tt_status failed_check = TT_OK;
   bool now;
   run_begin(&r, p);
   tt_status status = run_gather_inputs(d, plan, call, storages, &r, &now);
   if (!status) {
     status = run_make_outputs(d, p, &r);
     if (!status) {
-      status = now ? run_inline(d, plan, &r, &failed_check) : run_queue(d, plan, &r);
+      status = now ? run_inline(d, plan, &r) : run_queue(d, plan, &r);
       if (status) run_drop_outputs(p, &r);
       else run_commit(d, plan, storages, &r, out_results);
     }
     run_release_packs(p, &r);
   }
   run_end(&r);
-  if (!failed_check) return status;
-  for (int i = 0; i < p->result_count; i++) tt_storage_destroy(out_results[i].storage);
-  return failed_check;
+  return status;
 }
 
 /* ---- the entry ---------------------------------------------------------------------------------------------- */

@@ -62,30 +62,11 @@ static void lower_prelu_backward(tt_lower *l) {
   result_like(l, 1, keep(b, hlo_not(b, tt_is(b, self, HLO_GT, 0)), hlo_mul(b, grad, self)));
 }
 
-/* ---- rrelu: a random slope for each negative element --------------------------------------------------------- */
+/* ---- rrelu's backward (forward: random.c) --------------------------------------------------------------------- */
 
 static hlo_value middle_slope(tt_lower *l, int lower, tt_dtype t) {
   hlo_value sum = hlo_add(l->b, tt_number_arg(l, lower, t), tt_number_arg(l, lower + 1, t));
   return tt_times(l->b, sum, 0.5);
-}
-
-/* (self, noise, lower, upper, training, generator) */
-static void lower_rrelu(tt_lower *l) {
-  hlo_builder *b = l->b;
-  const tt_tensor *t = tt_tensor_arg_meta(l, 0);
-  tt_dtype wide = tt_dtype_opmath((tt_dtype)t->dtype);
-  hlo_value x = wide_arg(l, 0);
-  if (!tt_bool_arg(l, 4)) {
-    result_like(l, 0, leaky(b, x, x, middle_slope(l, 2, wide)));
-    return;
-  }
-  hlo_value random[2], low = tt_number_arg(l, 2, wide), high = tt_number_arg(l, 3, wide);
-  hlo_rng_bits(b, tt_rng_state(l), TT_U32, t->rank, t->sizes, random);
-  hlo_value high_bits = hlo_convert(b, hlo_shr_logic(b, random[1], hlo_like_i64(b, random[1], 8)), wide);
-  hlo_value slope = hlo_add(b, low, hlo_mul(b, tt_times(b, high_bits, 0x1p-24), hlo_sub(b, high, low)));
-  hlo_value noise = hlo_select(b, tt_is(b, x, HLO_LE, 0), slope, hlo_like_i64(b, x, 1));
-  tt_update(l, 1, noise);
-  result_like(l, 0, hlo_mul(b, x, noise));
 }
 
 /* (grad, self, noise, lower, upper, training, self_is_result). A span of at most 1e-6 counts as no randomness. */
@@ -344,7 +325,6 @@ TT_OP_FAMILY(
     TT_POINTWISE("leaky_relu_backward", 2, leaky_relu_backward, TT_TYPES_SAME),
     TT_POINTWISE("_prelu_kernel", 2, prelu, TT_TYPES_SAME),
     TT_ROW("_prelu_kernel_backward", lower_prelu_backward, .flags = TT_OP_PRESERVE),
-    TT_ROW("rrelu_with_noise", lower_rrelu, .flags = TT_OP_PRESERVE | TT_OP_RNG),
     TT_POINTWISE("rrelu_with_noise_backward", 3, rrelu_backward, TT_TYPES_SAME),
     TT_POINTWISE("elu", 1, elu, TT_TYPES_SAME), TT_POINTWISE("celu", 1, celu, TT_TYPES_SAME),
     TT_ROW("elu_backward", lower_elu_backward, .flags = TT_OP_PRESERVE),
