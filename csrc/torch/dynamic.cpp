@@ -2,9 +2,12 @@
 // a known size.
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/count_nonzero.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/nonzero_static.h>
+#include <ATen/ops/searchsorted.h>
 #include <torch/library.h>
 
 #include "torch/device.h"
@@ -41,6 +44,18 @@ at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at
   return out.copy_(result);
 }
 
+// The positions 0, 1, ... each as often as `repeats` says: position i is where the running sum first exceeds it.
+at::Tensor repeat_positions(const at::Tensor& repeats, std::optional<int64_t> output_size) {
+  TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
+  TORCH_CHECK(repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt, "repeats has to be Long or Int tensor");
+  if (repeats.numel() == 0) return at::empty_like(repeats);
+  TORCH_CHECK(!repeats.lt(0).any().item<bool>(), "repeats can not be negative");
+  const at::Tensor ends = repeats.cumsum(0);
+  const int64_t total = ends[-1].item<int64_t>();
+  TORCH_CHECK(!output_size || *output_size == total, "allocated size does not match required size");
+  return at::searchsorted(ends, at::arange(total, ends.options()), /*out_int32=*/false, /*right=*/true).to(repeats.scalar_type());
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -48,6 +63,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nonzero.out", nonzero_out);
   m.impl("masked_select", select_masked);
   m.impl("masked_select.out", masked_select_out);
+  m.impl("repeat_interleave.Tensor", repeat_positions);
 }
 
 }  // namespace tt
