@@ -87,15 +87,26 @@ static bool read_geometry(tt_lower *l, const conv_args *a, geometry *out) {
 
 static int64_t reach(int64_t size, int64_t step) { return size ? (size - 1) * step + 1 : 0; }
 
-/* Half types accumulate in float32: ask for an f32 result, the caller converts. */
+/* Half types accumulate in float32: ask for an f32 result, the caller converts. The features are dimension 1 of lhs,
+ * the output's features dimension 0 of rhs. The CPU plugins do grouped convolutions faster one by one. */
 static hlo_value convolve(tt_lower *l, hlo_value lhs, hlo_value rhs, const hlo_conv *spec) {
-  return hlo_convolution(l->b, lhs, rhs, spec, tt_dtype_opmath(lhs.type->dtype));
+  enum { MOST_PARTS = 64 };
+  int64_t groups = spec->feature_groups;
+  tt_dtype dtype = tt_dtype_opmath(lhs.type->dtype);
+  if (!l->is_cpu || groups == 1 || groups > MOST_PARTS) return hlo_convolution(l->b, lhs, rhs, spec, dtype);
+  hlo_conv single = *spec;
+  hlo_value parts[MOST_PARTS];
+  int64_t in = lhs.type->dims[1] / groups, out = rhs.type->dims[0] / groups;
+  single.feature_groups = 1;
+  for (int64_t g = 0; g < groups; g++)
+    parts[g] = hlo_convolution(l->b, tt_slice_step(l, lhs, 1, g * in, in, 1), tt_slice_step(l, rhs, 0, g * out, out, 1),
+                               &single, dtype);
+  return hlo_concatenate(l->b, (int)groups, parts, 1);
 }
 
-/* x padded, after stretching it where base is given, and the windows over it. False: the plugin's convolution is the
- * better form. */
+/* Stretches x by `base` (null: not), pads it, and describes the windows over it, if that form suits the plugin. */
 static bool as_taps(tt_lower *l, const geometry *g, hlo_value *x, const int64_t *w_spatial, const int64_t *base,
-                    const int64_t *low, const int64_t *high, const int64_t *stride, bool is_weight_gradient, tt_taps *out) {
+                    const int64_t *low, const int64_t *high, const int64_t *stride, tt_taps *out) {
   *out = (tt_taps){.spatial = g->spatial, .groups = g->groups};
   for (int d = 0; d < g->spatial; d++) {
     int64_t in = reach(x->type->dims[2 + d], base ? base[d] : 1) + low[d] + high[d];
@@ -103,10 +114,15 @@ static bool as_taps(tt_lower *l, const geometry *g, hlo_value *x, const int64_t 
     *w = (tt_window){.size = w_spatial[d], .stride = stride ? stride[d] : 1, .dilation = g->dilation[d], .in = in};
     w->out = in < reach(w->size, w->dilation) ? 0 : (in - reach(w->size, w->dilation)) / w->stride + 1;
   }
-  if (!tt_taps_suit(l, out, is_weight_gradient)) return false;
+  if (!l->is_cpu || !tt_taps_suit(out)) return false;
   hlo_value zero = hlo_scalar_i64(l->b, x->type->dtype, 0);
   for (int d = 0; d < g->spatial; d++) *x = tt_pad_dim(l, *x, 2 + d, low[d], high[d], base ? base[d] - 1 : 0, zero);
   return true;
+}
+
+/* One input and one output feature for each group. */
+static bool is_depthwise(const geometry *g, hlo_value w) {
+  return g->groups > 1 && w.type->dims[0] == g->groups && w.type->dims[1] == 1;
 }
 
 /* y_spatial: the result's spatial sizes where they are known (a transposed convolution's output padding may have left
@@ -125,8 +141,8 @@ static hlo_value plain(tt_lower *l, const geometry *g, hlo_value x, hlo_value w,
     if (y_spatial) high[d] = reach(y_spatial[d], g->stride[d]) - 1 + window - x.type->dims[2 + d] - g->padding[d];
   }
   tt_taps taps;
-  if (as_taps(l, g, &x, w.type->dims + 2, NULL, g->padding, high, g->stride, false, &taps))
-    return tt_taps_convolve(l, &taps, x, w);
+  if (is_depthwise(g, w) && as_taps(l, g, &x, w.type->dims + 2, NULL, g->padding, high, g->stride, &taps))
+    return tt_taps_depthwise(l, &taps, x, w);
   return convolve(l, x, w,
                   &(hlo_conv){.lhs_batch = 0,
                               .lhs_feature = 1,
@@ -163,7 +179,8 @@ static hlo_value adjoint(tt_lower *l, const geometry *g, hlo_value y, hlo_value 
   w = swap_features(l, hlo_reverse(l->b, w, g->spatial, spatial_dims), g->groups);
   if (hlo_is_none(w)) return w;
   tt_taps taps;
-  if (as_taps(l, g, &y, w.type->dims + 2, g->stride, low, high, NULL, false, &taps)) return tt_taps_convolve(l, &taps, y, w);
+  if (is_depthwise(g, w) && as_taps(l, g, &y, w.type->dims + 2, g->stride, low, high, NULL, &taps))
+    return tt_taps_depthwise(l, &taps, y, w);
   return convolve(l, y, w,
                   &(hlo_conv){.lhs_batch = 0,
                               .lhs_feature = 1,
@@ -190,7 +207,9 @@ static hlo_value weight_gradient(tt_lower *l, const geometry *g, hlo_value x, hl
     high[d] = reach(w_spatial[d], g->dilation[d]) - 1 + reach(y.type->dims[2 + d], g->stride[d]) - x.type->dims[2 + d] -
               g->padding[d];
   tt_taps taps;
-  if (as_taps(l, g, &x, w_spatial, NULL, g->padding, high, g->stride, true, &taps)) return tt_taps_weight(l, &taps, x, y);
+  bool few_features = g->groups == 1 && x.type->dims[1] < 8; /* too thin for a product of matrices */
+  if (!few_features && as_taps(l, g, &x, w_spatial, NULL, g->padding, high, g->stride, &taps))
+    return tt_taps_weight(l, &taps, x, y);
   return convolve(l, x, y,
                   &(hlo_conv){.lhs_batch = 1,
                               .lhs_feature = 0,

@@ -109,6 +109,7 @@ static bool select_elements(tt_lower *l, const tt_tensor *self, int indices, bou
 }
 
 static hlo_value read_selected(tt_lower *l, hlo_value x, const selection *s) {
+  if (s->count == 1) return tt_rows_take(l, x, s->index, s->dims[0]);
   int64_t numel = tt_numel(x);
   for (int d = 0; d < s->result_rank; d++) numel *= s->result_dims[d];
   if (numel == 0) return hlo_full_i64(l->b, tt_elem(x), s->result_rank, s->result_dims, 0);

@@ -101,7 +101,7 @@ static tt_arg argument(fixture *f, char letter, tt_dtype dtype) {
   switch (letter) {
     case 'T': return (tt_arg){.kind = TT_ARG_TENSOR, .tensor = tensor(f, dtype, 2, square, square_strides)};
     case 'H': return (tt_arg){.kind = TT_ARG_TENSOR, .tensor = tensor(f, dtype, 2, half, half_strides)};
-    case 'Z': return (tt_arg){.kind = TT_ARG_TENSOR, .tensor = tensor(f, dtype, 0, NULL, NULL)};
+    case 'Z': return (tt_arg){.kind = TT_ARG_TENSOR, .tensor = tensor(f, dtype, 0, square, square_strides)};
     case 'N': return (tt_arg){.kind = TT_ARG_NUMBER, .number = numbers[0]};
     case 'I': return (tt_arg){.kind = TT_ARG_INT, .i = 1};
     case 'B': return (tt_arg){.kind = TT_ARG_BOOL, .i = 1};
@@ -148,9 +148,9 @@ static tt_client *client_get(void) {
   static tt_client *client;
   const char *path = getenv("TT_TEST_PLUGIN");
   tt_plugin *plugin;
-  if (client || !path) return client;
-  TT_CHECK_OK(tt_plugin_load(path, &plugin));
-  TT_CHECK_OK(tt_client_create(plugin, &client));
+  if (client || !path || !*path) return client;
+  tt_status s = tt_plugin_load(path, &plugin);
+  TT_CHECK_OK(s ? s : tt_client_create(plugin, &client));
   return client;
 }
 

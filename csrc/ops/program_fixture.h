@@ -12,7 +12,7 @@
 
 /* ---- calls -------------------------------------------------------------------------------------------------- */
 
-enum { MAX_ITEMS = 8 };
+enum { MAX_ITEMS = 12 };
 
 typedef struct fixture { /* one call, its storages, and what they hold */
   tt_arg args[MAX_ITEMS];
@@ -20,6 +20,7 @@ typedef struct fixture { /* one call, its storages, and what they hold */
   tt_storage_spec specs[MAX_ITEMS];
   const void *data[MAX_ITEMS]; /* for each spec: elements, or the splat's number as double */
   int arg_count, write_count, spec_count;
+  bool for_tpu; /* the forms that a TPU gets */
   tt_program *program;
   char error[512];
 } fixture;
@@ -64,7 +65,7 @@ static bool build(fixture *f, const char *op) {
   tt_call call = {tt_op_find(op), f->args, f->arg_count, f->write_count, f->writes, TT_F32};
   tt_storage *storages[MAX_ITEMS];
   TT_CHECK(tt_call_storages(&call, storages, MAX_ITEMS) <= f->spec_count);
-  tt_status s = tt_program_build(&call, f->specs, f->spec_count, NULL, 0, true, HLO_PRECISION_DEFAULT, &f->program);
+  tt_status s = tt_program_build(&call, f->specs, f->spec_count, NULL, 0, !f->for_tpu, HLO_PRECISION_DEFAULT, &f->program);
   snprintf(f->error, sizeof f->error, "%s", tt_status_message(s));
   tt_status_free(s);
   TT_CHECK((f->program != NULL) == (f->error[0] == 0));

@@ -6,15 +6,46 @@
 
 /* ---- bits --------------------------------------------------------------------------------------------------- */
 
+static hlo_value shift_right(tt_lower *l, hlo_value bits, int by) {
+  return hlo_shr_logic(l->b, bits, hlo_like_i64(l->b, bits, by));
+}
+
+/* x ^= x >> by, then x *= factor */
+static hlo_value mix(tt_lower *l, hlo_value x, int by, uint64_t factor) {
+  x = hlo_xor(l->b, x, shift_right(l, x, by));
+  return hlo_mul(l->b, x, hlo_like_i64(l->b, x, (int64_t)factor));
+}
+
+/* A 64-bit bijection whose every output bit depends on every input bit: the finalizer of SplitMix64. */
+static hlo_value scramble(tt_lower *l, hlo_value x) {
+  x = mix(l, mix(l, x, 30, 0xBF58476D1CE4E5B9), 27, 0x94D049BB133111EB);
+  return hlo_xor(l->b, x, shift_right(l, x, 31));
+}
+
+/* Element i is scramble(scramble(first + i * odd) ^ second): first and second are the state's words, scrambled, so that
+ * streams which meet at one place still differ. It fuses into whatever uses it, where the plugin's own generator writes
+ * blocks of four words and joins them. */
+static hlo_value counted_bits(tt_lower *l, int rank, const int64_t *dims) {
+  hlo_value state = tt_rng_state(l), word[3];
+  for (int i = 0; i < 3; i++) word[i] = hlo_reshape(l->b, tt_slice_step(l, state, 0, i, 1, 1), 0, NULL);
+  hlo_value first = scramble(l, word[0]);
+  for (int i = 1; i < 3; i++) first = scramble(l, hlo_xor(l->b, first, word[i]));
+  hlo_value second = scramble(l, hlo_not(l->b, first));
+  int64_t numel = tt_product(rank, dims);
+  hlo_value i = hlo_reshape(l->b, hlo_iota(l->b, TT_U64, 1, &numel, 0), rank, dims);
+  hlo_value x = hlo_add(l->b, hlo_mul(l->b, i, hlo_like_i64(l->b, i, (int64_t)0x9E3779B97F4A7C15)), first);
+  return scramble(l, hlo_xor(l->b, scramble(l, x), second));
+}
+
 /* An unsigned integer of `dtype` (U32 or U64) per element. */
 static hlo_value random_bits(tt_lower *l, tt_dtype dtype, int rank, const int64_t *dims) {
+  if (l->is_cpu) {
+    hlo_value bits = counted_bits(l, rank, dims);
+    return dtype == TT_U64 ? bits : hlo_convert(l->b, shift_right(l, bits, 32), dtype);
+  }
   hlo_value out[2] = {HLO_NONE, HLO_NONE};
   hlo_rng_bits(l->b, tt_rng_state(l), dtype, rank, dims, out);
   return out[1];
-}
-
-static hlo_value shift_right(tt_lower *l, hlo_value bits, int by) {
-  return hlo_shr_logic(l->b, bits, hlo_like_i64(l->b, bits, by));
 }
 
 /* The dtype that a distribution over `dtype` is computed in: F32 or F64. */
@@ -399,6 +430,13 @@ static hlo_value choose_distinct(tt_lower *l, hlo_value p, int64_t n) {
   if (hlo_is_none(p)) return p;
   hlo_value e = hlo_neg(l->b, hlo_log(l->b, uniform_open(l, p.type->dtype, rank, p.type->dims)));
   hlo_value pair[2] = {hlo_div(l->b, p, e), hlo_iota(l->b, TT_I64, rank, p.type->dims, rank - 1)};
+  if (n == 1) { /* the place of the maximum, without a sort */
+    int last = rank - 1;
+    hlo_value most = hlo_reduce(l->b, pair[0], HLO_REDUCE_MAX, 1, &last);
+    hlo_value hit = hlo_compare(l->b, HLO_EQ, pair[0], tt_expand_reduced(l, most, pair[0], 1, &last));
+    hlo_value none = hlo_like_i64(l->b, pair[1], tt_dim_of(p, last) - 1);
+    return tt_reduce(l, hlo_select(l->b, hit, pair[1], none), HLO_REDUCE_MIN, 1, &last, true);
+  }
   hlo_sort(l->b, 2, pair, rank - 1, false, greatest_first, NULL, pair);
   return tt_slice_step(l, pair[1], rank - 1, 0, n, 1);
 }
@@ -448,19 +486,31 @@ static void lower_multinomial(tt_lower *l) {
   hlo_value sum = hlo_reduce(l->b, p, HLO_REDUCE_ADD, 1, &last);
   tt_check(l, hlo_compare(l->b, HLO_GT, sum, zero), TT_INVALID_ARGUMENT,
            "invalid multinomial distribution (sum of probabilities <= 0)");
-  tt_result(l, replacement ? choose_repeated(l, p, n) : choose_distinct(l, p, n));
+  tt_result(l, replacement && n > 1 ? choose_repeated(l, p, n) : choose_distinct(l, p, n));
 }
 
-/* A permutation: the order of random 64-bit keys. */
+/* A permutation: the order of random keys. Where the index leaves 40 bits or more to the key, both share a word: one
+ * array sorts faster than two. */
 static void lower_randperm(tt_lower *l) {
   int64_t n = tt_int_arg(l, 0, 0);
   if (n < 0) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "n must be non-negative, got %lld", (long long)n);
     return;
   }
-  hlo_value pair[2] = {random_bits(l, TT_U64, 1, &n), hlo_iota(l->b, TT_I64, 1, &n, 0)};
-  hlo_sort(l->b, 2, pair, 0, false, least_first, NULL, pair);
-  tt_result(l, tt_cast(l, pair[1], tt_result_dtype(l, 0, TT_I64)));
+  hlo_value key = random_bits(l, TT_U64, 1, &n), index;
+  if (n <= 1 << 24) {
+    int64_t mask = 1;
+    while (mask < n) mask *= 2;
+    hlo_value low = hlo_like_i64(l->b, key, mask - 1);
+    key = hlo_or(l->b, hlo_and(l->b, key, hlo_not(l->b, low)), hlo_iota(l->b, TT_U64, 1, &n, 0));
+    hlo_sort(l->b, 1, &key, 0, false, least_first, NULL, &key);
+    index = hlo_and(l->b, key, low);
+  } else {
+    hlo_value pair[2] = {key, hlo_iota(l->b, TT_I64, 1, &n, 0)};
+    hlo_sort(l->b, 2, pair, 0, false, least_first, NULL, pair);
+    index = pair[1];
+  }
+  tt_result(l, tt_cast(l, index, tt_result_dtype(l, 0, TT_I64)));
 }
 
 /* ---- table -------------------------------------------------------------------------------------------------- */

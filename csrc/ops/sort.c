@@ -47,6 +47,48 @@ static void sort_self(tt_lower *l, int dim_arg, bool descending) {
 static void lower_sort(tt_lower *l) { sort_self(l, 1, tt_bool_arg(l, 2)); }
 static void lower_sort_stable(tt_lower *l) { sort_self(l, 2, tt_bool_arg(l, 3)); }
 
+static void total_order_descending(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out) {
+  (void)context;
+  out[0] = hlo_compare_total(b, HLO_GT, arguments[0], arguments[1]);
+}
+
+/* NaN with this sign, of x's shape: the first or the last in total order. */
+static hlo_value signed_nan(hlo_builder *b, hlo_value x, bool negative) {
+  hlo_value bits = hlo_scalar_i64(b, TT_U32, negative ? 0xFFC00000 : 0x7FC00000);
+  return hlo_broadcast_to(b, hlo_bitcast(b, bits, TT_F32), tt_rank(x), tt_dims(x));
+}
+
+/* The first k along the last dimension of a matrix of float32 keys, descending, NaN where `nan_last` says. XLA knows
+ * this form (the comparison, the iota, two slices) and selects instead of sorting everything. */
+static void first_keys(tt_lower *l, hlo_value keys, int64_t k, bool nan_last, hlo_value *out) {
+  hlo_builder *b = l->b;
+  keys = hlo_select(b, hlo_compare(b, HLO_NE, keys, keys), signed_nan(b, keys, nan_last), keys);
+  hlo_value in[2] = {keys, hlo_iota(b, TT_I32, 2, tt_dims(keys), 1)}, sorted[2];
+  hlo_sort(b, 2, in, 1, true, total_order_descending, NULL, sorted);
+  for (int i = 0; i < 2; i++) out[i] = hlo_slice_dim(b, sorted[i], 1, 0, k, 1);
+}
+
+/* Swaps dim with the last dimension. */
+static hlo_value swap_last(tt_lower *l, hlo_value x, int dim) {
+  int order[TT_MAX_RANK], last = tt_rank(x) - 1;
+  for (int d = 0; d <= last; d++) order[d] = d == dim ? last : d == last ? dim : d;
+  return hlo_transpose(l->b, x, order);
+}
+
+static void topk_of_floats(tt_lower *l, hlo_value x, int64_t k, int dim, bool largest, hlo_value *out) {
+  hlo_builder *b = l->b;
+  int last = tt_rank(x) - 1;
+  int64_t dims[TT_MAX_RANK], size = tt_size(x, dim);
+  hlo_value keys = swap_last(l, hlo_convert(b, x, TT_F32), dim);
+  memcpy(dims, tt_dims(keys), (size_t)(last + 1) * sizeof *dims);
+  dims[last] = k;
+  keys = hlo_reshape(b, keys, 2, (int64_t[]){tt_numel(x) / size, size});
+  first_keys(l, largest ? keys : hlo_neg(b, keys), k, !largest, out);
+  if (!largest) out[0] = hlo_neg(b, out[0]);
+  for (int i = 0; i < 2; i++) out[i] = swap_last(l, hlo_reshape(b, out[i], last + 1, dims), dim);
+  out[0] = hlo_convert(b, out[0], tt_elem(x));
+}
+
 /* Arguments: self, k, dim, largest, sorted. */
 static void lower_topk(tt_lower *l) {
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
@@ -54,13 +96,16 @@ static void lower_topk(tt_lower *l) {
   int64_t k = tt_int_arg(l, 1, 1);
   bool largest = !tt_arg_given(l, 3) || tt_bool_arg(l, 3);
   hlo_value x = tt_at_least_1d(l, tt_tensor_arg(l, 0)), out[2] = {{0}, {0}};
+  tt_dtype dtype = tt_elem(x);
   if (k < 0 || k > tt_size(x, dim)) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "selected index k out of range");
     return;
   }
-  sort_along(l, x, dim, largest, out);
+  bool fits = dtype == TT_F32 || dtype == TT_F16 || dtype == TT_BF16;
+  if (fits && k > 0 && tt_numel(x) > 0 && tt_size(x, dim) <= INT32_MAX) topk_of_floats(l, x, k, dim, largest, out);
+  else sort_along(l, x, dim, largest, out);
   for (int i = 0; i < 2; i++) {
-    out[i] = hlo_slice_dim(l->b, out[i], dim, 0, k, 1);
+    if (tt_size(out[i], dim) != k) out[i] = hlo_slice_dim(l->b, out[i], dim, 0, k, 1);
     if (i == 1) out[i] = hlo_convert(l->b, out[i], TT_I64);
     if (self->rank == 0 && k == 1) out[i] = hlo_reshape(l->b, out[i], 0, tt_ones);
     tt_result(l, out[i]);

@@ -170,17 +170,17 @@ static hlo_value digamma_of(tt_lower *l, hlo_value x) {
 
 static hlo_value digamma_(tt_lower *l, const hlo_value *x) { return digamma_of(l, x[0]); }
 
-/* sum of (q + k)^-s over k >= 0: infinite where q + k is 0 for some k, and 0 for infinite q. */
+/* sum of (q + k)^-s over k >= 0: infinite where q + k is 0 for some k. */
 static hlo_value zeta(hlo_builder *b, hlo_value s, hlo_value q) {
   hlo_value pole = hlo_and(b, tt_is(b, q, HLO_LE, 0), hlo_compare(b, HLO_EQ, q, hlo_floor(b, q)));
-  hlo_value y = hlo_select(b, pole, hlo_like_f64(b, q, INFINITY), hlo_zeta(b, s, q));
-  return hlo_select(b, hlo_and(b, tt_is(b, q, HLO_EQ, INFINITY), tt_is(b, s, HLO_GT, 1)), tt_zero(b, y), y);
+  return hlo_select(b, pole, hlo_like_f64(b, q, INFINITY), hlo_zeta(b, s, q));
 }
 
 /* The second derivative of lgamma: by reflection left of 1/2. */
 static hlo_value trigamma(hlo_builder *b, hlo_value x) {
   hlo_value reflects = tt_is(b, x, HLO_LT, 0.5), right = hlo_select(b, reflects, tt_from(b, 1, x), x);
   hlo_value y = zeta(b, hlo_like_i64(b, x, 2), right);
+  y = hlo_select(b, tt_is(b, x, HLO_EQ, INFINITY), tt_zero(b, x), y);
   hlo_value sine = hlo_sin(b, tt_times(b, hlo_sub(b, x, hlo_floor(b, x)), M_PI));
   hlo_value mirror = hlo_div(b, hlo_like_f64(b, x, M_PI * M_PI), tt_square(b, sine));
   return hlo_select(b, reflects, hlo_sub(b, mirror, y), y);
