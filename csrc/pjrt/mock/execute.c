@@ -107,7 +107,12 @@ typedef struct job {
   bool fails;
   int fail_code;
   uint64_t number; /* its place in the order */
+  struct job *next;
 } job;
+
+/* Asynchronous executions that wait for the one thread that runs them; it ends when there are none. Under mock_lock. */
+static job *waiting, **waiting_end = &waiting;
+static bool worker_runs;
 
 static bool is_kept(const PJRT_ExecuteOptions *options, int64_t index) {
   for (size_t i = 0; i < options->num_non_donatable_input_indices; i++) {
@@ -188,8 +193,7 @@ static void compute(job *j) {
   mock_free(copies);
 }
 
-static void *run(void *argument) {
-  job *j = argument;
+static void run(job *j) {
   pthread_mutex_lock(&mock_lock);
   while (mock.ended != j->number) pthread_cond_wait(&mock_changed, &mock_lock);
   pthread_mutex_unlock(&mock_lock);
@@ -203,7 +207,21 @@ static void *run(void *argument) {
   mock.ended++;
   pthread_cond_broadcast(&mock_changed);
   pthread_mutex_unlock(&mock_lock);
-  return NULL;
+}
+
+static void *run_waiting(void *unused) {
+  pthread_mutex_lock(&mock_lock);
+  while (waiting) {
+    job *j = waiting;
+    waiting = j->next;
+    if (!waiting) waiting_end = &waiting;
+    pthread_mutex_unlock(&mock_lock);
+    run(j);
+    pthread_mutex_lock(&mock_lock);
+  }
+  worker_runs = false;
+  pthread_mutex_unlock(&mock_lock);
+  return unused;
 }
 
 static PJRT_Error *make_outputs(const mock_program *m, PJRT_Buffer **outputs) {
@@ -216,7 +234,7 @@ static PJRT_Error *make_outputs(const mock_program *m, PJRT_Buffer **outputs) {
   return NULL;
 }
 
-/* Under mock_lock: from here on the program counts as begun. Gives whether it runs on a thread of its own. */
+/* Under mock_lock: from here on the program counts as begun. Gives whether the other thread runs it. */
 static bool begin(job *j, PJRT_Buffer *const *inputs, PJRT_Buffer *const *outputs) {
   const mock_program *m = &j->executable->program;
   for (int i = 0; i < m->parameter_count; i++) {
@@ -232,7 +250,10 @@ static bool begin(job *j, PJRT_Buffer *const *inputs, PJRT_Buffer *const *output
   j->fails = mock.fail_at[TT_MOCK_RESULT] && !--mock.fail_at[TT_MOCK_RESULT];
   j->fail_code = mock.fail_code;
   j->number = mock.begun++;
-  return mock.async;
+  if (!mock.async) return false;
+  *waiting_end = j;
+  waiting_end = &j->next;
+  return true;
 }
 
 PJRT_Error *mock_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *args) {
@@ -247,7 +268,8 @@ PJRT_Error *mock_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *ar
   job *j = job_make(args->executable->executable);
   pthread_mutex_lock(&mock_lock);
   const char *problem = check_inputs(m, args, j->donated);
-  bool async = !problem && begin(j, args->argument_lists[0], outputs);
+  bool async = !problem && begin(j, args->argument_lists[0], outputs), starts = async && !worker_runs;
+  if (starts) worker_runs = true;
   pthread_mutex_unlock(&mock_lock);
   if (problem) {
     for (int r = 0; r < m->result_count; r++) mock_buffer_destroy(outputs[r]);
@@ -255,10 +277,8 @@ PJRT_Error *mock_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *ar
     return mock_invalid(problem);
   }
   pthread_t thread;
-  if (!async || pthread_create(&thread, NULL, run, j)) {
-    run(j);
-  } else {
-    pthread_detach(thread);
-  }
+  if (!async) run(j);
+  else if (starts && pthread_create(&thread, NULL, run_waiting, NULL)) run_waiting(NULL);
+  else if (starts) pthread_detach(thread);
   return NULL;
 }

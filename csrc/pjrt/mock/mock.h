@@ -31,22 +31,22 @@ typedef enum tt_mock_kind {
   X(fail_nth, void, (tt_mock_kind kind, int n))                                                     \
   /* The PJRT error code of such failures; INTERNAL after a reset. */                               \
   X(fail_code, void, (int code))                                                                    \
-  /* Every call takes this long. With async, an execution's delay passes before its results are ready. */ \
+  /* Every call takes this long. With async, an execution's delay passes before its results are ready. */\
   X(delay_us, void, (tt_mock_kind kind, int us))                                                    \
   /* Calls since the last reset. */                                                                 \
   X(count, int, (tt_mock_kind kind))                                                                \
-  /* Execute returns at once; programs run one after another on other threads. */                   \
+  /* Execute returns at once; programs run one after another on a thread of its own. */             \
   X(set_async, void, (bool async))                                                                  \
   /* Client_Create refuses every option; the client then has four devices. */                       \
   X(refuse_options, void, (bool refuse))                                                            \
-  /* The platform's name is "mock", not "cpu". */                                                     \
+  /* The platform's name is "mock", not "cpu". */                                                   \
   X(other_platform, void, (bool other))                                                             \
   /* Optional functions answer UNIMPLEMENTED. */                                                    \
   X(lack_optional, void, (bool lack))                                                               \
   /* Buffers beyond this many bytes in all are RESOURCE_EXHAUSTED. */                               \
   X(memory_limit, void, (int64_t bytes))                                                            \
   X(live_buffers, int, (void))                                                                      \
-  X(live_objects, int, (void)) /* buffers, events, programs, clients, errors, and their parts */     \
+  X(live_objects, int, (void)) /* buffers, events, programs, clients, errors, and their parts */    \
   X(live_bytes, int64_t, (void)) /* of buffers' contents */                                         \
   /* Waits for running programs, then zeroes counts and takes back all of the above. */             \
   X(reset, void, (void))
