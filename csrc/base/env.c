@@ -52,10 +52,11 @@ bool tt_env_parse_bytes(const char *text, int64_t *out_value) {
 /* Finds `text` among words separated by '|'. */
 static bool parse_choice(const char *words, const char *text) {
   size_t length = strlen(text);
-  for (const char *word = words; word; word = strchr(word, '|'), word += word != NULL) {
+  for (const char *word = words, *bar;; word = bar + 1) {
     if (strcspn(word, "|") == length && !strncmp(word, text, length)) return true;
+    bar = strchr(word, '|');
+    if (!bar) return false;
   }
-  return false;
 }
 
 static bool parse(const tt_env_info *info, const char *text, env_value *out_value) {

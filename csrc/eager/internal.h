@@ -200,6 +200,9 @@ tt_status tt_device_take_unseen(tt_device *d) TT_MUST_USE;
 /* Somebody has been told of this failure. */
 void tt_device_saw(tt_device *d, tt_status failure);
 
+/* Out of int64's range, a C cast is undefined: pin it as x86 does. */
+static inline int64_t tt_number_truncate(double x) { return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN; }
+
 /* The packed numbers of a call as a value: one reference for the caller. Cached by content. Flag held. */
 tt_status tt_numbers_pack(tt_device *d, const tt_plan *plan, const tt_call *call, tt_storage *const *storages, tt_pack pack,
                           tt_value **out_value) TT_MUST_USE;

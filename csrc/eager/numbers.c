@@ -27,8 +27,7 @@ static void number_write(const tt_number *n, tt_pack pack, void *out) {
   switch (pack) {
     case TT_PACK_F32: *(float *)out = integral ? (float)n->i : (float)n->re; return;
     case TT_PACK_F64: *(double *)out = re; return;
-    /* Out of int64's range, a C cast is undefined: pin it as x86 does. */
-    case TT_PACK_I64: *(int64_t *)out = integral ? n->i : re >= -0x1p63 && re < 0x1p63 ? (int64_t)re : INT64_MIN; return;
+    case TT_PACK_I64: *(int64_t *)out = integral ? n->i : tt_number_truncate(re); return;
     case TT_PACK_C64: memcpy(out, (float[]){(float)re, (float)im}, 8); return;
     case TT_PACK_C128: memcpy(out, (double[]){re, im}, 16); return;
     case TT_PACK_COUNT: return;

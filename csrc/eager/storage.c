@@ -112,7 +112,7 @@ tt_status tt_storage_upload(tt_storage *s, tt_dtype dtype, int rank, const int64
 static void number_store(const tt_number *n, tt_dtype dtype, void *out) {
   bool integral = tt_dtype_is_integral((tt_dtype)n->dtype);
   double re = integral ? (double)n->i : n->re;
-  int64_t i = integral ? n->i : (int64_t)n->re;
+  int64_t i = integral ? n->i : tt_number_truncate(n->re);
   switch (dtype) {
     case TT_BOOL: *(uint8_t *)out = integral ? n->i != 0 : n->re != 0 || n->im != 0; return;
     case TT_F64: memcpy(out, &re, 8); return;
