@@ -35,20 +35,24 @@ def test_import_loads_no_plugin_and_starts_no_thread():
 
 
 def test_import_is_cheap():
+    # The package is timed in the process that has just timed PyTorch: a busy machine slows both down. The least of a few
+    # runs, since what is asked for is what it takes, not what else the machine was doing.
     code = """
         import json, resource, sys, time
+        memory = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         start = time.process_time()
         import torch
-        print(json.dumps([time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+        torch_time, torch_memory, modules = time.process_time() - start, memory(), set(sys.modules)
+        start = time.process_time()
+        import torch_tpu
+        torch_tpu.register()
+        print(json.dumps([(time.process_time() - start) / torch_time, memory() - torch_memory,
+                          sorted(name for name in set(sys.modules) - modules if "torch" not in name)]))
     """
-
-    def least(autoload):
-        runs = [json.loads(python_output(code, TORCH_DEVICE_BACKEND_AUTOLOAD=autoload)) for _ in range(5)]
-        return [min(column) for column in zip(*runs)]
-
-    (with_time, with_memory), (plain_time, plain_memory) = least("1"), least("0")
-    assert with_time - plain_time < 0.15 * max(1, plain_time)  # a busy machine makes both slower
-    assert with_memory - plain_memory < 20
+    runs = [json.loads(python_output(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")) for _ in range(3)]
+    assert min(share for share, _, _ in runs) < 0.25
+    assert min(memory for _, memory, _ in runs) < 20
+    assert len(runs[0][2]) < 10, runs[0][2]  # little beside the package itself
 
 
 def test_importing_the_package_first_works_too():
