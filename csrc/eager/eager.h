@@ -58,6 +58,7 @@ void tt_device_mark_forked(tt_device *d);
   X(COPY, "copy: a tensor was copied to the host or printed")            \
   X(SYNCHRONIZE, "synchronize: the device was waited for")               \
   X(EVENT, "event: an event was recorded, or a stream asked or waited for") \
+  X(DATA, "data: the shape of a result depends on data")                 \
   X(RESIZE, "resize: a storage in use changed its size")                 \
   X(REPEAT, "repeat: a sequence of operators came again")                \
   X(SIZE, "size: the region had become as large as regions may")         \
