@@ -30,15 +30,19 @@ static void module_dump(const tt_device *d, const char *name, const tt_strbuf *t
   fclose(f);
 }
 
-static tt_status source_compile(tt_device *d, const tt_source *source, tt_executable **out_executable) {
+/* Below this cost (a few us of work) it takes longer to start a program than to run it: what the optimiser would gain is
+ * lost in that, and compiling without it takes half the time. */
+enum { QUICK_COST = 20000 };
+
+static tt_status source_compile(tt_device *d, const tt_source *source, double cost, tt_executable **out_executable) {
   tt_strbuf text = TT_STRBUF_INIT;
   tt_status status = source->print(source->what, &text);
   if (!status) {
     long long number = atomic_fetch_add(&d->compilations, 1);
     if (d->dump_dir) module_dump(d, source->name, &text, number);
     int64_t start = now_ns();
-    status = tt_executable_compile(d->client, text.data, text.size, &(tt_compile_options){.env_overrides = d->xla_options},
-                                   out_executable);
+    const char *options = cost <= QUICK_COST ? d->quick_options : d->xla_options;
+    status = tt_executable_compile(d->client, text.data, text.size, &(tt_compile_options){.env_overrides = options}, out_executable);
     atomic_fetch_add(&d->compile_ns, now_ns() - start);
     status = tt_status_annotate(status, "%s: the XLA compiler failed", source->name);
   }
@@ -48,7 +52,7 @@ static tt_status source_compile(tt_device *d, const tt_source *source, tt_execut
 
 /* The code is COMPILING, and this thread does it. */
 static void code_compile(tt_device *d, tt_code *c, const tt_source *source) {
-  tt_status status = source_compile(d, source, &c->executable);
+  tt_status status = source_compile(d, source, c->cost, &c->executable);
   c->cheap = !d->is_cpu || c->cost <= d->options.inline_cost;
   pthread_mutex_lock(&d->compiler.lock);
   c->error = status;

@@ -12,11 +12,31 @@ enum { DEFAULT_INLINE_COST = 200000 };
 static char *copy_text(const char *text) { return text && *text ? strcpy(tt_malloc(strlen(text) + 1), text) : NULL; }
 
 /* The plugin's options: ours first, so that the user's win. XLA:CPU's fast min and max lose NaN, PyTorch's keep it. */
-static char *compile_options_text(bool is_cpu, const char *user) {
+static char *compile_options_text(bool is_cpu, bool quick, const char *user) {
   tt_strbuf s = TT_STRBUF_INIT;
   if (is_cpu) tt_strbuf_add(&s, "xla_cpu_enable_fast_min_max=false ");
+  if (is_cpu && quick) tt_strbuf_add(&s, "xla_backend_optimization_level=0 ");
   if (user) tt_strbuf_add(&s, user);
   return s.data;
+}
+
+/* What only the environment can tell XLA:CPU, which reads it when the client is made: the older emitters, without
+ * unrolling and SLP vectorisation, give the same bits as fast and compile in less than half the time. The user's own flags
+ * come later and win. */
+static const char compile_fast[] =
+    "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters,xla_cpu_disable_loop_unrolling,xla_cpu_disable_slp_vectorizer";
+
+static tt_status client_create(tt_plugin *plugin, tt_client **out_client) {
+  char *users = copy_text(getenv("XLA_FLAGS"));
+  tt_strbuf flags = TT_STRBUF_INIT;
+  tt_strbuf_printf(&flags, "%s %s", compile_fast, users ? users : "");
+  setenv("XLA_FLAGS", flags.data, 1);
+  tt_status status = tt_client_create(plugin, out_client);
+  if (users) setenv("XLA_FLAGS", users, 1);
+  else unsetenv("XLA_FLAGS");
+  tt_strbuf_free(&flags);
+  free(users);
+  return status;
 }
 
 tt_status tt_device_open(const tt_device_options *options, tt_device **out_device) {
@@ -24,7 +44,7 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
   tt_plugin *plugin;
   tt_client *client;
   TT_TRY(tt_plugin_load(options->plugin_path, &plugin));
-  TT_TRY(tt_client_create(plugin, &client));
+  TT_TRY(client_create(plugin, &client));
   tt_device *d = tt_calloc(1, sizeof *d);
   d->options = *options;
   d->plugin_path = copy_text(options->plugin_path);
@@ -33,7 +53,8 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
   d->plugin = plugin;
   d->client = client;
   d->is_cpu = tt_client_is_cpu(client);
-  d->xla_options = compile_options_text(d->is_cpu, options->xla_options);
+  d->xla_options = compile_options_text(d->is_cpu, false, options->xla_options);
+  d->quick_options = compile_options_text(d->is_cpu, true, options->xla_options);
   atomic_init(&d->launch_blocking, options->launch_blocking);
   pthread_mutex_init(&d->check_lock, NULL);
   atomic_init(&d->defer, options->defer);
@@ -63,6 +84,7 @@ void tt_device_close(tt_device *d) {
   pthread_mutex_destroy(&d->check_lock);
   free(d->plugin_path);
   free(d->xla_options);
+  free(d->quick_options);
   free(d->dump_dir);
   free(d);
 }

@@ -106,7 +106,7 @@ static void run_mark_donations(tt_device *d, run_state *r, const tt_program *p, 
   for (int w = 0; w < p->written_count; w++) {
     int input = p->donated_inputs[w];
     if (input < 0) continue;
-    r->donate[input] = atomic_load_explicit(&r->inputs[input]->refs, memory_order_acquire) == 1;
+    r->donate[input] = tt_value_is_last(r->inputs[input]);
     if (r->donate[input]) atomic_fetch_add_explicit(&d->donated, 1, memory_order_relaxed);
   }
 }

@@ -18,6 +18,7 @@ typedef enum tt_value_state { TT_VALUE_PENDING, TT_VALUE_READY, TT_VALUE_FAILED 
 
 typedef struct tt_value {
   atomic_int refs;
+  atomic_int queued_refs; /* of them: those of queued tasks, which only read it and run before whatever comes next */
   atomic_uchar state;
   uint8_t holds;       /* TT_HOLDS_SPLAT or TT_HOLDS_ARRAY */
   tt_array_type type;  /* dims: `own_dims`, or a plan's memory */
@@ -43,12 +44,17 @@ tt_value *tt_value_create_deferred(tt_device *d, const tt_array_type *type);
 void tt_value_count(tt_value *v, tt_value *donated);
 static inline void tt_value_retain(tt_value *v) { atomic_fetch_add_explicit(&v->refs, 1, memory_order_relaxed); }
 void tt_value_release(tt_value *v); /* null is allowed */
+/* True if, once the queue has run, one holder is left: the caller. Its memory may then be taken. Flag held. */
+static inline bool tt_value_is_last(tt_value *v) {
+  int refs = atomic_load_explicit(&v->refs, memory_order_acquire); /* first: queued_refs only falls meanwhile */
+  return refs - atomic_load_explicit(&v->queued_refs, memory_order_acquire) == 1;
+}
 void tt_value_set_ready(tt_value *v, tt_pjrt_buffer *buffer);
 void tt_value_set_failed(tt_value *v, tt_status error); /* takes error */
 static inline tt_value_state tt_value_get_state(tt_value *v) {
   return (tt_value_state)atomic_load_explicit(&v->state, memory_order_acquire);
 }
-/* Waits while PENDING, letting its region run if it is in the open one; then the failure, if it has one. */
+/* Waits while PENDING, after the open region was let run; then the failure, if it has one. */
 tt_status tt_value_wait(tt_value *v, tt_flush_reason reason) TT_MUST_USE;
 /* The failure of a FAILED value, which from here on somebody has seen. */
 tt_status tt_value_failure(const tt_value *v) TT_MUST_USE;
@@ -250,8 +256,6 @@ tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_
                            tt_new_result *out_results) TT_MUST_USE;
 /* Lets the first `count` nodes run. Flag held. */
 tt_status tt_region_flush(tt_device *d, int count, tt_flush_reason reason) TT_MUST_USE;
-/* If the value is one of the open region's: lets that run. */
-tt_status tt_region_flush_for(tt_device *d, tt_value *v, tt_flush_reason reason) TT_MUST_USE;
 void tt_region_discard(tt_device *d);
 
 /* A region's structure: what its code depends on. */
@@ -309,7 +313,7 @@ void tt_repeat_reset(tt_repeat *r);
 
 struct tt_device {
   tt_device_options options;
-  char *plugin_path, *xla_options, *dump_dir;
+  char *plugin_path, *xla_options, *quick_options, *dump_dir;
   tt_plugin *plugin;
   tt_client *client;
   bool is_cpu; /* programs run on the thread that starts them; else the device computes by itself */

@@ -179,7 +179,7 @@ static int64_t run_donate(tt_device *d, const tt_region_code *c, const region_ru
   for (int o = 0; o < c->output_count; o++) {
     int input = c->aliases[o];
     tt_value *taken = input >= 0 ? run->inputs[input] : NULL;
-    bool free_to_take = taken && atomic_load_explicit(&taken->refs, memory_order_acquire) == 1 && !wanted_later[c->inputs[input]];
+    bool free_to_take = taken && tt_value_is_last(taken) && !wanted_later[c->inputs[input]];
     if (free_to_take) {
       run->donate[input] = true;
       atomic_fetch_add_explicit(&d->donated, 1, memory_order_relaxed);
@@ -282,14 +282,6 @@ tt_status tt_region_flush(tt_device *d, int count, tt_flush_reason reason) {
   free(wanted);
   region_remove(r, count);
   if (reason != TT_FLUSH_REPEAT && reason != TT_FLUSH_SIZE && reason != TT_FLUSH_MEMORY) tt_repeat_reset(&d->repeat);
-  return status;
-}
-
-tt_status tt_region_flush_for(tt_device *d, tt_value *v, tt_flush_reason reason) {
-  tt_status status = TT_OK;
-  tt_device_enter(d);
-  if (d->region.node_count && v->region == d->region.serial) status = tt_region_flush(d, d->region.node_count, reason);
-  tt_device_leave(d);
   return status;
 }
 

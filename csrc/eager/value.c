@@ -14,6 +14,7 @@ int64_t tt_array_bytes(const tt_array_type *t) { return tt_array_numel(t) * (int
 
 static tt_value *value_init(tt_value *v, tt_device *d, tt_holds holds, const tt_array_type *type) {
   atomic_init(&v->refs, 1);
+  atomic_init(&v->queued_refs, 0);
   atomic_init(&v->state, TT_VALUE_PENDING);
   v->holds = (uint8_t)holds;
   v->type = *type;
@@ -78,11 +79,11 @@ void tt_value_set_failed(tt_value *v, tt_status error) {
 
 static bool value_is_settled(void *v) { return tt_value_get_state(v) != TT_VALUE_PENDING; }
 
+/* Reading ends the open region whatever the state of the value, which depends on how far the device has got: regions
+ * must end at the same places in every process. */
 tt_status tt_value_wait(tt_value *v, tt_flush_reason reason) {
-  if (!value_is_settled(v)) {
-    TT_TRY(tt_region_flush_for(v->device, v, reason));
-    if (!value_is_settled(v)) TT_TRY(tt_stream_wait(v->device, value_is_settled, v));
-  }
+  if (tt_device_defer(v->device) && v->holds == TT_HOLDS_ARRAY) TT_TRY(tt_device_flush(v->device, reason));
+  if (!value_is_settled(v)) TT_TRY(tt_stream_wait(v->device, value_is_settled, v));
   return tt_value_get_state(v) == TT_VALUE_FAILED ? tt_value_failure(v) : TT_OK;
 }
 
