@@ -18,7 +18,7 @@ typedef enum tt_value_state { TT_VALUE_PENDING, TT_VALUE_READY, TT_VALUE_FAILED 
 
 typedef struct tt_value {
   atomic_int refs;
-  atomic_int queued_refs; /* of them: those of queued tasks, which only read it and run before whatever comes next */
+  atomic_int queued_refs; /* of them: those of queued tasks, which run before whatever comes next */
   atomic_uchar state;
   uint8_t holds;       /* TT_HOLDS_SPLAT or TT_HOLDS_ARRAY */
   tt_array_type type;  /* dims: `own_dims`, or a plan's memory */

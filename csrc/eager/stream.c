@@ -59,12 +59,19 @@ static void task_run(tt_device *d, const tt_task *t) {
   }
 }
 
+static void task_hold(tt_value *v) {
+  tt_value_retain(v);
+  atomic_fetch_add_explicit(&v->queued_refs, 1, memory_order_relaxed);
+}
+
+static void task_let_go(tt_value *v) {
+  atomic_fetch_sub_explicit(&v->queued_refs, 1, memory_order_release);
+  tt_value_release(v);
+}
+
 static void task_free(const tt_task *t) {
-  for (int i = 0; i < t->input_count; i++) {
-    atomic_fetch_sub_explicit(&t->inputs[i]->queued_refs, 1, memory_order_release);
-    tt_value_release(t->inputs[i]);
-  }
-  for (int i = 0; i < t->output_count; i++) tt_value_release(t->outputs[i]);
+  for (int i = 0; i < t->input_count; i++) task_let_go(t->inputs[i]);
+  for (int i = 0; i < t->output_count; i++) task_let_go(t->outputs[i]);
   free(t->inputs);
   free(t->outputs);
   free(t->donate);
@@ -82,11 +89,8 @@ static tt_status task_queue(tt_device *d, const tt_task *t) {
       .output_count = t->output_count,
   };
   memcpy(task.donate, t->donate, (size_t)t->input_count);
-  for (int i = 0; i < t->input_count; i++) {
-    tt_value_retain(task.inputs[i] = t->inputs[i]);
-    atomic_fetch_add_explicit(&t->inputs[i]->queued_refs, 1, memory_order_relaxed);
-  }
-  for (int i = 0; i < t->output_count; i++) tt_value_retain(task.outputs[i] = t->outputs[i]);
+  for (int i = 0; i < t->input_count; i++) task_hold(task.inputs[i] = t->inputs[i]);
+  for (int i = 0; i < t->output_count; i++) task_hold(task.outputs[i] = t->outputs[i]);
   atomic_fetch_add_explicit(&d->queued, 1, memory_order_relaxed);
   return tt_stream_push(d, &task);
 }
