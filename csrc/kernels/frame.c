@@ -1,6 +1,7 @@
 /* XLA's call frame as a kernel sees it, and the table of all kernels. */
 #include "kernels/frame.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,10 +83,32 @@ bool tt_array_same_dims(const tt_array *a, const tt_array *b) {
 
 bool tt_array_is_index(const tt_array *a) { return a->dtype == TT_I32 || a->dtype == TT_I64; }
 
+/* ---- scratch memory ------------------------------------------------------------------------------------------ */
+
+/* One block is kept from call to call: the page faults of new memory cost as much as a sort. */
+typedef struct scratch_block {
+  _Alignas(64) size_t bytes; /* behind it */
+} scratch_block;
+static _Atomic(scratch_block *) kept_block;
+enum { MOST_KEPT = 64 << 20 };
+
 void *tt_scratch_get(int64_t count, size_t size) {
   size_t bytes;
-  if (count < 0 || __builtin_mul_overflow((size_t)count, size, &bytes)) return NULL;
-  return malloc(bytes ? bytes : 1);
+  if (count < 0 || __builtin_mul_overflow((size_t)count, size, &bytes) || bytes > PTRDIFF_MAX / 2) return NULL;
+  scratch_block *block = atomic_exchange(&kept_block, NULL);
+  if (!block || block->bytes < bytes) {
+    free(block);
+    block = aligned_alloc(_Alignof(scratch_block), sizeof *block + (bytes + 63) / 64 * 64);
+    if (!block) return NULL;
+    block->bytes = bytes;
+  }
+  return block + 1;
+}
+
+void tt_scratch_put(void *scratch) {
+  scratch_block *block = scratch ? (scratch_block *)scratch - 1 : NULL;
+  if (block && block->bytes <= MOST_KEPT) block = atomic_exchange(&kept_block, block);
+  free(block);
 }
 
 /* ---- the handlers -------------------------------------------------------------------------------------------- */

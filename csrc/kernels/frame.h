@@ -40,8 +40,9 @@ bool tt_array_is_index(const tt_array *a); /* i32 or i64 */
 static inline int64_t tt_array_index(const tt_array *a, int64_t i) {
   return a->dtype == TT_I32 ? ((const int32_t *)a->data)[i] : ((const int64_t *)a->data)[i];
 }
-/* Memory for count * size bytes that was never given: null if it is too much. At least one byte. */
+/* Memory for count * size bytes, aligned to 64, contents undefined; null if there is none. */
 void *tt_scratch_get(int64_t count, size_t size);
+void tt_scratch_put(void *scratch); /* gives it back; null is allowed */
 
 /* Compiles a function for several levels of x86-64 and picks one when the program is loaded. What it calls must be
  * inlined to gain from it. Not with sanitizers: they aren't ready when the choice is made. */

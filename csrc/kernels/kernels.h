@@ -18,7 +18,7 @@
  * norm_backward(grad[r, n], x, mean[r], rstd[r], weight[n] or nothing) {centred} -> of x, of weight, of bias.
  * bag(table[v, d], index[n], starts[b], scale[n] or nothing) {mode, padding} -> rows[b, d], the position's bag[n],
  *     how many count of each bag[b], the row that won[b, d] ([0] unless mode is the maximum).
- * take(table[o, n, d], index[m]) -> [o, m, d]; rows outside are zeros. */
+ * take(table[o, n, d], index[m]) -> [o, m, d]; an index outside is moved to the nearest row, as by a gather. */
 /* clang-format off */
 #define TT_KERNELS(X) \
   X(sort, 1) X(topk, 1) X(scan, 1) X(extremes, 1) X(softmax_backward, 1) X(norm_backward, 1) X(bag, 1) X(take, 1)

@@ -12,15 +12,15 @@ tt_outcome tt_kernel_take(const tt_frame *f) {
   if (f->operand_count != 2 || f->result_count != 1 || table->rank != 3 || out->rank != 3) return TT_CALL_IS_WRONG;
   if (index->rank != 1 || !tt_array_is_index(index) || out->dtype != table->dtype) return TT_CALL_IS_WRONG;
   int64_t outer = table->dims[0], n = table->dims[1], m = index->dims[0];
-  if (out->dims[0] != outer || out->dims[1] != m || out->dims[2] != table->dims[2]) return TT_CALL_IS_WRONG;
+  if ((n == 0 && m > 0) || out->dims[0] != outer || out->dims[1] != m || out->dims[2] != table->dims[2]) return TT_CALL_IS_WRONG;
   size_t bytes = (size_t)table->dims[2] * tt_dtype_bytes(table->dtype);
   for (int64_t o = 0; bytes && o < outer; o++) {
     const char *from = (const char *)table->data + (size_t)(o * n) * bytes;
     char *to = (char *)out->data + (size_t)(o * m) * bytes;
     for (int64_t i = 0; i < m; i++, to += bytes) {
       int64_t at = tt_array_index(index, i);
-      if (at >= 0 && at < n) memcpy(to, from + (size_t)at * bytes, bytes);
-      else memset(to, 0, bytes);
+      at = at < 0 ? 0 : at >= n ? n - 1 : at;
+      memcpy(to, from + (size_t)at * bytes, bytes);
     }
   }
   return TT_CALL_DONE;

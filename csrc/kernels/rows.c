@@ -1,12 +1,12 @@
-/* Gradients of softmax and of layer and RMS norms, in one or two passes over rows that stay in the cache. Sums run in
- * LANES parts side by side, since a compiler may not reorder the additions of one. */
+/* Gradients of softmax and of layer norm, row by row: two passes, the second over what the cache still holds. Sums run in
+ * parts side by side, since a compiler may not reorder the additions of one. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/frame.h"
 
-enum { LANES = 16, COLUMNS = 256 };
+enum { VECTOR_BYTES = 64, COLUMNS = 256 };
 
 /* ---- exp ------------------------------------------------------------------------------------------------------- */
 
@@ -29,70 +29,25 @@ TT_INLINE float exp_float(float x) {
 }
 TT_INLINE double exp_double(double x) { return exp(x); }
 
-/* ---- sums ------------------------------------------------------------------------------------------------------ */
+/* ---- the loops ------------------------------------------------------------------------------------------------- */
 
-/* sum_T(a, n) and dot_T(a, b, n) */
-#define DEFINE_SUMS(T)                                                                       \
-  TT_INLINE T fold_##T(T *part) {                                                            \
-    for (int width = LANES / 2; width; width /= 2)                                           \
-      for (int k = 0; k < width; k++) part[k] += part[k + width];                            \
-    return part[0];                                                                          \
-  }                                                                                          \
-  TT_INLINE T sum_##T(const T *a, int64_t n) {                                               \
-    T part[LANES] = {0};                                                                     \
-    int64_t i = 0;                                                                           \
-    for (; i + LANES <= n; i += LANES)                                                       \
-      for (int k = 0; k < LANES; k++) part[k] += a[i + k];                                   \
-    for (int k = 0; i < n; i++, k++) part[k] += a[i];                                        \
-    return fold_##T(part);                                                                   \
-  }                                                                                          \
-  TT_INLINE T dot_##T(const T *a, const T *b, int64_t n) {                                   \
-    T part[LANES] = {0};                                                                     \
-    int64_t i = 0;                                                                           \
-    for (; i + LANES <= n; i += LANES)                                                       \
-      for (int k = 0; k < LANES; k++) part[k] += a[i + k] * b[i + k];                        \
-    for (int k = 0; i < n; i++, k++) part[k] += a[i] * b[i];                                 \
-    return fold_##T(part);                                                                   \
-  }
-DEFINE_SUMS(float)
-DEFINE_SUMS(double)
+/* With h = (x - mean) rstd and s = grad * weight: dx = (s - mean(s) - h mean(s h)) rstd, dweight = sum of grad h over the
+ * rows, dbias = sum of grad. `centred`: mean(s) counts. */
+typedef struct norm {
+  int64_t rows, n;
+  bool centred;
+  const void *grad, *x, *mean, *rstd, *weight; /* weight may be null */
+  void *dx, *dweight, *dbias;
+} norm;
 
-/* ---- softmax --------------------------------------------------------------------------------------------------- */
+#define REAL float
+#include "kernels/rows_of.h"
+#undef REAL
+#define REAL double
+#include "kernels/rows_of.h"
+#undef REAL
 
-/* y (g - sum(g y)), or for the logarithm g - exp(y) sum(g). Rows, or columns side by side. */
-#define DEFINE_SOFTMAX(T)                                                                                         \
-  TT_FAST static void softmax_row_##T(const T *g, const T *y, T *out, int64_t n, bool is_log) {                   \
-    T sum = is_log ? sum_##T(g, n) : dot_##T(g, y, n);                                                            \
-    if (is_log) for (int64_t i = 0; i < n; i++) out[i] = g[i] - exp_##T(y[i]) * sum;                              \
-    else for (int64_t i = 0; i < n; i++) out[i] = y[i] * (g[i] - sum);                                            \
-  }                                                                                                               \
-  TT_FAST static void softmax_columns_##T(const T *g, const T *y, T *out, int64_t n, int64_t step, int64_t count, \
-                                          bool is_log) {                                                          \
-    T sum[COLUMNS] = {0};                                                                                         \
-    for (int64_t i = 0; i < n; i++)                                                                               \
-      for (int64_t j = 0; j < count; j++) sum[j] += is_log ? g[i * step + j] : g[i * step + j] * y[i * step + j]; \
-    for (int64_t i = 0; i < n; i++) {                                                                             \
-      const T *gi = g + i * step, *yi = y + i * step;                                                             \
-      T *to = out + i * step;                                                                                     \
-      if (is_log) for (int64_t j = 0; j < count; j++) to[j] = gi[j] - exp_##T(yi[j]) * sum[j];                    \
-      else for (int64_t j = 0; j < count; j++) to[j] = yi[j] * (gi[j] - sum[j]);                                  \
-    }                                                                                                             \
-  }                                                                                                               \
-  static void softmax_##T(const tt_frame *f, bool is_log) {                                                       \
-    const tt_array *x = &f->operands[0];                                                                          \
-    const T *g = x->data, *y = f->operands[1].data;                                                               \
-    T *out = f->results[0].data;                                                                                  \
-    int64_t n = x->dims[1], inner = x->dims[2];                                                                   \
-    for (int64_t at = 0; at < x->numel; at += n * inner) {                                                        \
-      if (inner == 1) softmax_row_##T(g + at, y + at, out + at, n, is_log);                                       \
-      for (int64_t j = 0; inner > 1 && j < inner; j += COLUMNS) {                                                 \
-        int64_t from = at + j, count = inner - j < COLUMNS ? inner - j : COLUMNS;                                 \
-        softmax_columns_##T(g + from, y + from, out + from, n, inner, count, is_log);                             \
-      }                                                                                                           \
-    }                                                                                                             \
-  }
-DEFINE_SOFTMAX(float)
-DEFINE_SOFTMAX(double)
+/* ---- the kernels ------------------------------------------------------------------------------------------------ */
 
 tt_outcome tt_kernel_softmax_backward(const tt_frame *f) {
   const tt_array *g = &f->operands[0], *y = &f->operands[1], *out = &f->results[0];
@@ -105,50 +60,6 @@ tt_outcome tt_kernel_softmax_backward(const tt_frame *f) {
   else return TT_CALL_IS_WRONG;
   return TT_CALL_DONE;
 }
-
-/* ---- layer norm, RMS norm ---------------------------------------------------------------------------------------- */
-
-typedef struct norm {
-  int64_t rows, n;
-  bool centred;
-  const void *grad, *x, *mean, *rstd, *weight; /* weight may be null */
-  void *dx, *dweight, *dbias;
-} norm;
-
-/* With h = (x - mean) rstd, s = grad * weight: dx = (s - mean(s) - h mean(s h)) rstd, dweight = sum of grad h over the
- * rows, dbias = sum of grad. `centred`: mean(s) counts. */
-#define DEFINE_NORM(T)                                                                                      \
-  TT_FAST static void norm_##T(const norm *m) {                                                             \
-    const T *g = m->grad, *x = m->x, *mean = m->mean, *rstd = m->rstd, *weight = m->weight;                 \
-    T *dx = m->dx, *restrict dweight = m->dweight, *restrict dbias = m->dbias;                              \
-    int64_t n = m->n;                                                                                       \
-    for (int64_t j = 0; j < n; j++) dweight[j] = dbias[j] = 0;                                              \
-    for (int64_t r = 0; r < m->rows; r++, g += n, x += n, dx += n) {                                        \
-      T c = mean[r], scale = rstd[r], along[LANES] = {0}, sum[LANES] = {0};                                 \
-      int64_t i = 0;                                                                                        \
-      for (; i + LANES <= n; i += LANES) {                                                                  \
-        for (int k = 0; k < LANES; k++) {                                                                   \
-          T s = weight ? g[i + k] * weight[i + k] : g[i + k];                                               \
-          along[k] += s * (x[i + k] - c);                                                                   \
-          sum[k] += s;                                                                                      \
-        }                                                                                                   \
-      }                                                                                                     \
-      for (int k = 0; i < n; i++, k++) {                                                                    \
-        T s = weight ? g[i] * weight[i] : g[i];                                                             \
-        along[k] += s * (x[i] - c);                                                                         \
-        sum[k] += s;                                                                                        \
-      }                                                                                                     \
-      T part = fold_##T(along) * scale / (T)n, less = m->centred ? fold_##T(sum) / (T)n : 0;                \
-      for (int64_t j = 0; j < n; j++) {                                                                     \
-        T h = (x[j] - c) * scale, s = weight ? g[j] * weight[j] : g[j];                                     \
-        dx[j] = (s - less - h * part) * scale;                                                              \
-        dweight[j] += g[j] * h;                                                                             \
-        dbias[j] += g[j];                                                                                   \
-      }                                                                                                     \
-    }                                                                                                       \
-  }
-DEFINE_NORM(float)
-DEFINE_NORM(double)
 
 static bool is_vector(const tt_array *a, tt_dtype dtype, int64_t n) {
   return a->rank == 1 && a->dtype == dtype && a->numel == n;

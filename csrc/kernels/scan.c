@@ -61,19 +61,21 @@ static double log_add_exp(double x, double y) {
     }                                                                                \
   }
 
-/* A row's type in memory, its tt_dtype, the accumulator (unsigned, so that overflow wraps), the result and its dtype. */
+/* The type in memory, its tt_dtype, the accumulator (unsigned, so that overflow wraps), the result's type and tt_dtype,
+ * and whether groups are allowed. */
 #define FLOAT_SCANS(X) X(float, F32, double, float, F32, 1) X(double, F64, double, double, F64, 0)
 #define INT_SCANS(X)                                                                                              \
   X(uint8_t, BOOL, uint64_t, int64_t, I64, 1) X(uint8_t, U8, uint64_t, int64_t, I64, 1)                           \
   X(int8_t, I8, uint64_t, int64_t, I64, 1) X(int16_t, I16, uint64_t, int64_t, I64, 1)                             \
-  X(int32_t, I32, uint64_t, int64_t, I64, 1) X(int64_t, I64, uint64_t, int64_t, I64, 1)
+  X(int32_t, I32, uint64_t, int64_t, I64, 1) X(int64_t, I64, uint64_t, int64_t, I64, 1)                           \
+  X(uint8_t, BOOL, uint32_t, int32_t, I32, 1) X(int32_t, I32, uint32_t, int32_t, I32, 1)
 
 #define SUM_AND_PRODUCT(In, from, Acc, Out, to, group)            \
-  DEFINE_SCAN(sum_##from, In, Acc, Out, PLUS, 0, group)           \
-  DEFINE_SCAN(product_##from, In, Acc, Out, TIMES, 1, group)
+  DEFINE_SCAN(sum_##from##_##to, In, Acc, Out, PLUS, 0, group)           \
+  DEFINE_SCAN(product_##from##_##to, In, Acc, Out, TIMES, 1, group)
 FLOAT_SCANS(SUM_AND_PRODUCT)
 INT_SCANS(SUM_AND_PRODUCT)
-#define LOG_SUM_EXP(In, from, Acc, Out, to, group) DEFINE_SCAN(log_sum_exp_##from, In, Acc, Out, log_add_exp, -INFINITY, 0)
+#define LOG_SUM_EXP(In, from, Acc, Out, to, group) DEFINE_SCAN(log_sum_exp_##from##_##to, In, Acc, Out, log_add_exp, -INFINITY, 0)
 FLOAT_SCANS(LOG_SUM_EXP)
 
 static const struct scan_kind {
@@ -82,10 +84,10 @@ static const struct scan_kind {
   void (*run)(const scan *s);
 } scan_kinds[] = {
 #define TT_X(In, from, Acc, Out, to, group) \
-  {TT_SCAN_SUM, TT_##from, TT_##to, sum_##from}, {TT_SCAN_PRODUCT, TT_##from, TT_##to, product_##from},
+  {TT_SCAN_SUM, TT_##from, TT_##to, sum_##from##_##to}, {TT_SCAN_PRODUCT, TT_##from, TT_##to, product_##from##_##to},
     FLOAT_SCANS(TT_X) INT_SCANS(TT_X)
 #undef TT_X
-#define TT_X(In, from, Acc, Out, to, group) {TT_SCAN_LOG_SUM_EXP, TT_##from, TT_##to, log_sum_exp_##from},
+#define TT_X(In, from, Acc, Out, to, group) {TT_SCAN_LOG_SUM_EXP, TT_##from, TT_##to, log_sum_exp_##from##_##to},
     FLOAT_SCANS(TT_X)
 #undef TT_X
 };

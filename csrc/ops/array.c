@@ -1,5 +1,5 @@
 /* Pieces on whole arrays that several operator families share. Scans are in scan.c. */
-#include "ops/array.h"
+#include "ops/kernel.h"
 
 #include <string.h>
 
@@ -153,6 +153,23 @@ static hlo_value take_pieces(tt_lower *l, hlo_value x, hlo_value index, int dim,
   return hlo_reshape(b, rows, rank, dims);
 }
 
+/* Long pieces: a copy of memory each, where XLA:CPU goes element by element. */
+static hlo_value take_by_kernel(tt_lower *l, hlo_value x, hlo_value index, int dim, int64_t behind) {
+  hlo_builder *b = l->b;
+  int64_t in[3], m = tt_numel(index), dims[2 * TT_MAX_RANK], out[3] = {tt_numel(x) / (tt_size(x, dim) * behind), m, behind};
+  hlo_value operands[2] = {tt_kernel_lanes(l, x, dim, in), hlo_reshape(b, index, 1, &m)}, rows;
+  const tt_kernel_result result = {tt_elem(x), 3, out};
+  tt_kernel_call(l, TT_KERNEL_take, "{}", 2, operands, 1, &result, &rows);
+  int rank = taken_dims(x, index, dim, dims);
+  return hlo_reshape(b, rows, rank, dims);
+}
+
+static bool takes_by_kernel(tt_lower *l, hlo_value x, hlo_value index, int64_t behind) {
+  enum { LONG = 64 }; /* bytes of a piece */
+  bool is_known = tt_elem(x) <= TT_C128 && (tt_elem(index) == TT_I32 || tt_elem(index) == TT_I64);
+  return l->has_kernels && !hlo_failed(l->b) && is_known && behind * (int64_t)tt_dtype_bytes(tt_elem(x)) >= LONG;
+}
+
 hlo_value tt_rows_take(tt_lower *l, hlo_value x, hlo_value index, int dim) {
   enum { SHORT = 8, MAX_FLAT = TT_MAX_RANK - 2 };
   int rank = tt_rank(x), index_rank = tt_rank(index), windows[TT_MAX_RANK];
@@ -161,6 +178,7 @@ hlo_value tt_rows_take(tt_lower *l, hlo_value x, hlo_value index, int dim) {
     int taken = taken_dims(x, index, dim, dims);
     return hlo_full_i64(l->b, tt_elem(x), taken, dims, 0);
   }
+  if (takes_by_kernel(l, x, index, behind)) return take_by_kernel(l, x, index, dim, behind);
   bool is_small = tt_numel(x) <= INT32_MAX && index_rank <= MAX_FLAT;
   if (l->is_cpu && dim > 0 && behind < SHORT && is_small) return take_pieces(l, x, index, dim, behind);
   memcpy(slice, tt_dims(x), (size_t)rank * sizeof *slice);
