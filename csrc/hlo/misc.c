@@ -83,7 +83,7 @@ void hlo_custom_call_variadic(hlo_builder *b, const char *target, int count, con
                .result_count = result_count,
                .result_types = types};
   hlo_op_emit(b, &op, out);
-  for (int i = 0; i < count && !hlo_failed(b); i++) hlo_add_cost(b, (double)hlo_type_numel(operands[i].type));
+  for (int i = 0; i < result_count && !hlo_failed(b); i++) hlo_add_cost(b, (double)hlo_type_numel(types[i]));
 }
 
 hlo_value hlo_custom_call(hlo_builder *b, const char *target, int count, const hlo_value *operands,

@@ -18,10 +18,13 @@
  * norm_backward(grad[r, n], x, mean[r], rstd[r], weight[n] or nothing) {centred} -> of x, of weight, of bias.
  * bag(table[v, d], index[n], starts[b], scale[n] or nothing) {mode, padding} -> rows[b, d], the position's bag[n],
  *     how many count of each bag[b], the row that won[b, d] ([0] unless mode is the maximum).
+ * index(index[n]) {size, wrap} -> the index as i32 or i64, with size added where it is negative if wrap; i1: all lie in
+ *     [0, size), or if wrap in [-size, size).
  * take(table[o, n, d], index[m]) -> [o, m, d]; an index outside is moved to the nearest row, as by a gather. */
 /* clang-format off */
 #define TT_KERNELS(X) \
-  X(sort, 1) X(topk, 1) X(scan, 1) X(extremes, 1) X(softmax_backward, 1) X(norm_backward, 1) X(bag, 1) X(take, 1)
+  X(sort, 1) X(topk, 1) X(scan, 1) X(extremes, 1) X(softmax_backward, 1) X(norm_backward, 1) X(bag, 1) \
+  X(index, 1) X(take, 1)
 /* clang-format on */
 
 typedef enum tt_kernel_id {

@@ -5,6 +5,48 @@
 
 #include "kernels/frame.h"
 
+enum { AHEAD = 12 };
+
+/* The rows of a big table come from memory: ask early for the one that index position i names. */
+TT_INLINE void prefetch_row(const void *table, int64_t rows, int64_t bytes, const tt_array *index, int64_t i) {
+  enum { LINE = 64, MOST = 8 * LINE };
+  int64_t at = i < index->numel ? tt_array_index(index, i) : -1;
+  if (at < 0 || at >= rows) return;
+  const char *row = (const char *)table + at * bytes;
+  for (int64_t k = 0; k < bytes && k < MOST; k += LINE) __builtin_prefetch(row + k);
+}
+
+/* ---- index ----------------------------------------------------------------------------------------------------- */
+
+#define DEFINE_INDEX(name, In, Out)                                                                          \
+  TT_FAST static bool name(const In *restrict from, Out *restrict to, int64_t n, int64_t size, bool wrap) {  \
+    int64_t low = wrap ? -size : 0;                                                                          \
+    int outside = 0;                                                                                         \
+    for (int64_t i = 0; i < n; i++) {                                                                        \
+      int64_t at = from[i];                                                                                  \
+      outside |= (at < low) | (at >= size);                                                                  \
+      to[i] = (Out)(at + (wrap && at < 0 ? size : 0));                                                       \
+    }                                                                                                        \
+    return !outside;                                                                                         \
+  }
+DEFINE_INDEX(index_32_32, int32_t, int32_t)
+DEFINE_INDEX(index_64_32, int64_t, int32_t)
+DEFINE_INDEX(index_64_64, int64_t, int64_t)
+
+tt_outcome tt_kernel_index(const tt_frame *f) {
+  const tt_array *from = &f->operands[0], *to = &f->results[0], *ok = &f->results[1];
+  int64_t size, wrap;
+  if (f->operand_count != 1 || f->result_count != 2 || from->rank != 1 || !tt_array_same_dims(from, to)) return TT_CALL_IS_WRONG;
+  if (ok->dtype != TT_BOOL || ok->numel != 1) return TT_CALL_IS_WRONG;
+  if (!tt_frame_attribute(f, "size", &size) || !tt_frame_attribute(f, "wrap", &wrap) || size < 0) return TT_CALL_IS_WRONG;
+  bool *out = ok->data;
+  if (from->dtype == TT_I32 && to->dtype == TT_I32) *out = index_32_32(from->data, to->data, from->numel, size, wrap);
+  else if (from->dtype == TT_I64 && to->dtype == TT_I32) *out = index_64_32(from->data, to->data, from->numel, size, wrap);
+  else if (from->dtype == TT_I64 && to->dtype == TT_I64) *out = index_64_64(from->data, to->data, from->numel, size, wrap);
+  else return TT_CALL_IS_WRONG;
+  return TT_CALL_DONE;
+}
+
 /* ---- take ------------------------------------------------------------------------------------------------------ */
 
 tt_outcome tt_kernel_take(const tt_frame *f) {
@@ -20,6 +62,7 @@ tt_outcome tt_kernel_take(const tt_frame *f) {
     for (int64_t i = 0; i < m; i++, to += bytes) {
       int64_t at = tt_array_index(index, i);
       at = at < 0 ? 0 : at >= n ? n - 1 : at;
+      prefetch_row(from, n, (int64_t)bytes, index, i + AHEAD);
       memcpy(to, from + (size_t)at * bytes, bytes);
     }
   }
@@ -52,6 +95,7 @@ typedef struct bags {
       b->bag_of[i] = (int32_t)bag;                                                                                   \
       if (at < 0 || at >= height || at == b->padding) continue;                                                      \
       const T *row = table + at * width;                                                                             \
+      prefetch_row(b->table->data, height, width * (int64_t)sizeof *row, b->index, i + AHEAD);                       \
       T factor = scale ? scale[i] : 1;                                                                               \
       if (source) {                                                                                                  \
         for (int64_t j = 0; j < width; j++)                                                                          \

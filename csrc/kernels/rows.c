@@ -14,18 +14,19 @@ enum { VECTOR_BYTES = 64, COLUMNS = 256 };
  * 2^k is made in two halves, so that k may be past the exponents of normal numbers. */
 TT_INLINE float exp_float(float x) {
   const float shift = 0x1.8p23f;
-  float bounded = x < -110 ? -110 : x > 100 ? 100 : x; /* NaN stays */
+  float bounded = x > -110 ? x : -110;
+  bounded = bounded < 100 ? bounded : 100;
   float k = bounded * 0x1.715476p0f + shift - shift;
   float r = bounded - k * 0x1.62e4p-1f - k * 0x1.7f7d1cp-20f;
   float p = 1.f / 720 + r * (1.f / 5040);
   p = 1.f / 24 + r * (1.f / 120 + r * p);
   p = 1 + r * (1 + r * (0.5f + r * (1.f / 6 + r * p)));
-  int32_t whole = (int32_t)(k == k ? k : 0), half = whole >> 1;
+  int32_t whole = (int32_t)k, half = whole >> 1;
   uint32_t low = (uint32_t)(half + 127) << 23, high = (uint32_t)(whole - half + 127) << 23;
   float a, b;
   memcpy(&a, &low, sizeof a);
   memcpy(&b, &high, sizeof b);
-  return p * a * b;
+  return x == x ? p * a * b : x;
 }
 TT_INLINE double exp_double(double x) { return exp(x); }
 

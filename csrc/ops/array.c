@@ -97,10 +97,24 @@ void tt_extreme(tt_lower *l, hlo_value x, int dim, bool is_max, hlo_value *out_v
 
 /* ---- indexed reading and writing --------------------------------------------------------------------------------- */
 
+/* tt_index_ready in one pass by our own kernel. */
+static hlo_value index_by_kernel(tt_lower *l, hlo_value index, int64_t size, bool wrap, const char *message) {
+  hlo_builder *b = l->b;
+  int64_t n = tt_numel(index);
+  hlo_value flat = hlo_reshape(b, index, 1, &n), out[2];
+  const tt_kernel_result results[2] = {{size <= INT32_MAX ? TT_I32 : TT_I64, 1, &n}, {TT_BOOL, 0, NULL}};
+  const char *attributes = tt_arena_printf(hlo_builder_arena(b), "{size = %lld : i64, wrap = %d : i64}", (long long)size,
+                                           (int)wrap);
+  tt_kernel_call(l, TT_KERNEL_index, attributes, 1, &flat, 2, results, out);
+  tt_check(l, out[1], TT_INDEX_ERROR, message);
+  return hlo_reshape(b, out[0], tt_rank(index), tt_dims(index));
+}
+
 hlo_value tt_index_ready(tt_lower *l, hlo_value index, int64_t size, bool wrap, const char *message) {
   hlo_builder *b = l->b;
   if (tt_elem(index) != TT_I32 && tt_elem(index) != TT_I64) index = tt_cast(l, index, TT_I64);
   if (tt_elem(index) == TT_I32 && size > INT32_MAX) index = hlo_convert(b, index, TT_I64);
+  if (l->has_kernels && message && tt_numel(index) && !hlo_failed(b)) return index_by_kernel(l, index, size, wrap, message);
   tt_dtype type = tt_elem(index);
   hlo_value zero = hlo_scalar_i64(b, type, 0), end = hlo_scalar_i64(b, type, size);
   if (message && tt_numel(index)) {
