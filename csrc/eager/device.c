@@ -5,6 +5,7 @@
 
 #include "base/strbuf.h"
 #include "eager/internal.h"
+#include "kernels/kernels.h"
 
 /* About 50 us of work on one core: below, a thread switch costs more than it hides. */
 enum { DEFAULT_INLINE_COST = 200000 };
@@ -39,6 +40,15 @@ static tt_status client_create(tt_plugin *plugin, tt_client **out_client) {
   return status;
 }
 
+/* A plugin that refuses our kernels is used without them. */
+static tt_target choose_target(const tt_device *d) {
+  if (!d->is_cpu) return TT_TARGET_TPU;
+  if (d->options.no_kernels) return TT_TARGET_CPU;
+  tt_status refused = tt_plugin_register(d->plugin, TT_KERNEL_COUNT, tt_kernels);
+  tt_status_free(refused);
+  return refused ? TT_TARGET_CPU : TT_TARGET_CPU_KERNELS;
+}
+
 tt_status tt_device_open(const tt_device_options *options, tt_device **out_device) {
   *out_device = NULL;
   tt_plugin *plugin;
@@ -53,6 +63,7 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
   d->plugin = plugin;
   d->client = client;
   d->is_cpu = tt_client_is_cpu(client);
+  d->target = choose_target(d);
   d->xla_options = compile_options_text(d->is_cpu, false, options->xla_options);
   d->quick_options = compile_options_text(d->is_cpu, true, options->xla_options);
   atomic_init(&d->launch_blocking, options->launch_blocking);
@@ -139,6 +150,7 @@ tt_device_info tt_device_describe(const tt_device *d) {
       .platform_version = tt_client_platform_version(d->client),
       .device_kind = tt_client_device_kind(d->client, 0),
       .is_cpu = d->is_cpu,
+      .has_kernels = d->target == TT_TARGET_CPU_KERNELS,
   };
   tt_plugin_version(d->plugin, &info.api_major, &info.api_minor);
   return info;

@@ -42,6 +42,7 @@ typedef struct tt_device_options {
   int64_t memory_limit;     /* bytes; 0: none */
   const char *xla_options;  /* see tt_compile_options.env_overrides */
   const char *dump_dir;     /* every compiled program is written there as text; null: nowhere */
+  bool no_kernels;          /* CPU plugins: plain programs only, without our own kernels */
   double inline_cost;       /* programs up to this cost (hlo_builder_cost) run on the caller's thread; 0: default */
 } tt_device_options;
 
@@ -103,7 +104,7 @@ int tt_device_precision(void);
 typedef struct tt_device_info {
   const char *plugin_path, *platform, *platform_version, *device_kind;
   int api_major, api_minor;
-  bool is_cpu;
+  bool is_cpu, has_kernels; /* our own kernels are in use */
 } tt_device_info;
 tt_device_info tt_device_describe(const tt_device *d);
 

@@ -317,6 +317,7 @@ struct tt_device {
   tt_plugin *plugin;
   tt_client *client;
   bool is_cpu; /* programs run on the thread that starts them; else the device computes by itself */
+  tt_target target;
   atomic_bool forked, launch_blocking, defer;
   atomic_flag dispatching; /* the dispatch flag */
   uint64_t stamp;

@@ -280,7 +280,7 @@ hlo_value hlo_scatter_reduce(hlo_builder *b, hlo_value operand, hlo_value indice
  * result: out[0] the new state, out[1] bits of dtype (an unsigned int type) and shape. */
 void hlo_rng_bits(hlo_builder *b, hlo_value state, tt_dtype dtype, int rank, const int64_t *dims, hlo_value out[2]);
 hlo_value hlo_optimization_barrier(hlo_builder *b, hlo_value x);
-/* One result. `config` is the text of a backend_config dictionary or null. */
+/* One result. `config` is the text of a backend_config dictionary or null. All arrays are row-major. */
 hlo_value hlo_custom_call(hlo_builder *b, const char *target, int count, const hlo_value *operands,
                           const hlo_type *type, const char *config);
 /* The same for any number of results. */

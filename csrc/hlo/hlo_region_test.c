@@ -287,7 +287,8 @@ TT_TEST(the_rest) {
   CHECK_TEXT(hlo_optimization_barrier(b, f->x), "%12 = \"stablehlo.optimization_barrier\"(%1) : (" F ") -> " F);
   CHECK_TEXT(hlo_custom_call(b, "a\"b", 1, &f->x, f->s.type, "{k = 1 : i64}"),
              "%12 = \"stablehlo.custom_call\"(%1) {call_target_name = \"a\\22b\", "
-             "api_version = 4 : i32, backend_config = {k = 1 : i64}} : (" F ") -> tensor<f32>");
+             "api_version = 4 : i32, backend_config = {k = 1 : i64}, operand_layouts = [dense<[1, 0]> : tensor<2xindex>], "
+             "result_layouts = [dense<> : tensor<0xindex>]} : (" F ") -> tensor<f32>");
   CHECK_TEXT(hlo_call(b, "g", 1, &f->x, 0, NULL, NULL), "\"func.call\"(%1) {callee = @g} : (" F ") -> ()");
   CHECK_FAILS(hlo_value out[2]; hlo_rng_bits(b, f->u, TT_U32, 1, DIMS(5), out),
                                 "stablehlo.rng_bit_generator: the state must be tensor<2xui64> or "

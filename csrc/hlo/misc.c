@@ -46,18 +46,44 @@ static const char *quote(hlo_builder *b, const char *text) {
   return hlo_take_text(b, &s);
 }
 
+/* ", operand_layouts = [dense<[1, 0]> : tensor<2xindex>]": all row-major. */
+static void print_layouts(tt_strbuf *s, const char *name, int count, const hlo_type *const *types) {
+  tt_strbuf_printf(s, ", %s = [", name);
+  for (int i = 0; i < count; i++) {
+    int rank = types[i]->rank;
+    tt_strbuf_add(s, i ? ", dense<" : "dense<");
+    for (int d = rank - 1; d >= 0; d--) tt_strbuf_printf(s, d == rank - 1 ? "[%d" : ", %d", d);
+    tt_strbuf_printf(s, "%s> : tensor<%dxindex>", rank ? "]" : "", rank);
+  }
+  tt_strbuf_add(s, "]");
+}
+
+static const char *custom_call_attributes(hlo_builder *b, const char *target, int count, const hlo_value *operands,
+                                          int result_count, const hlo_type *const *types, const char *config) {
+  const hlo_type **operand_types = tt_arena_alloc(b->arena, ((size_t)count + 1) * sizeof *operand_types);
+  for (int i = 0; i < count; i++) operand_types[i] = operands[i].type;
+  tt_strbuf s = TT_STRBUF_INIT;
+  tt_strbuf_printf(&s, "call_target_name = %s, api_version = 4 : i32", quote(b, target));
+  if (config) tt_strbuf_printf(&s, ", backend_config = %s", config);
+  print_layouts(&s, "operand_layouts", count, operand_types);
+  print_layouts(&s, "result_layouts", result_count, types);
+  return hlo_take_text(b, &s);
+}
+
 void hlo_custom_call_variadic(hlo_builder *b, const char *target, int count, const hlo_value *operands,
                               int result_count, const hlo_type *const *types, const char *config, hlo_value *out) {
-  const char *attributes = tt_arena_printf(b->arena, "call_target_name = %s, api_version = 4 : i32%s%s",
-                                           quote(b, target), config ? ", backend_config = " : "", config ? config : "");
+  if (!hlo_check_operands(b, "stablehlo.custom_call", count, operands)) {
+    hlo_fill_none(b, result_count, out);
+    return;
+  }
   hlo_op op = {.name = "stablehlo.custom_call",
                .operand_count = count,
                .operands = operands,
-               .attributes = attributes,
+               .attributes = custom_call_attributes(b, target, count, operands, result_count, types, config),
                .result_count = result_count,
                .result_types = types};
   hlo_op_emit(b, &op, out);
-  for (int i = 0; i < count && !hlo_failed(b); i++) hlo_add_cost(b, (double)hlo_type_numel(operands[i].type));
+  for (int i = 0; i < result_count && !hlo_failed(b); i++) hlo_add_cost(b, (double)hlo_type_numel(types[i]));
 }
 
 hlo_value hlo_custom_call(hlo_builder *b, const char *target, int count, const hlo_value *operands,

@@ -1,5 +1,5 @@
 /* Pieces on whole arrays that several operator families share. Scans are in scan.c. */
-#include "ops/array.h"
+#include "ops/kernel.h"
 
 #include <string.h>
 
@@ -97,10 +97,24 @@ void tt_extreme(tt_lower *l, hlo_value x, int dim, bool is_max, hlo_value *out_v
 
 /* ---- indexed reading and writing --------------------------------------------------------------------------------- */
 
+/* tt_index_ready in one pass by our own kernel. */
+static hlo_value index_by_kernel(tt_lower *l, hlo_value index, int64_t size, bool wrap, const char *message) {
+  hlo_builder *b = l->b;
+  int64_t n = tt_numel(index);
+  hlo_value flat = hlo_reshape(b, index, 1, &n), out[2];
+  const tt_kernel_result results[2] = {{size <= INT32_MAX ? TT_I32 : TT_I64, 1, &n}, {TT_BOOL, 0, NULL}};
+  const char *attributes = tt_arena_printf(hlo_builder_arena(b), "{size = %lld : i64, wrap = %d : i64}", (long long)size,
+                                           (int)wrap);
+  tt_kernel_call(l, TT_KERNEL_index, attributes, 1, &flat, 2, results, out);
+  tt_check(l, out[1], TT_INDEX_ERROR, message);
+  return hlo_reshape(b, out[0], tt_rank(index), tt_dims(index));
+}
+
 hlo_value tt_index_ready(tt_lower *l, hlo_value index, int64_t size, bool wrap, const char *message) {
   hlo_builder *b = l->b;
   if (tt_elem(index) != TT_I32 && tt_elem(index) != TT_I64) index = tt_cast(l, index, TT_I64);
   if (tt_elem(index) == TT_I32 && size > INT32_MAX) index = hlo_convert(b, index, TT_I64);
+  if (l->has_kernels && message && tt_numel(index) && !hlo_failed(b)) return index_by_kernel(l, index, size, wrap, message);
   tt_dtype type = tt_elem(index);
   hlo_value zero = hlo_scalar_i64(b, type, 0), end = hlo_scalar_i64(b, type, size);
   if (message && tt_numel(index)) {
@@ -153,6 +167,23 @@ static hlo_value take_pieces(tt_lower *l, hlo_value x, hlo_value index, int dim,
   return hlo_reshape(b, rows, rank, dims);
 }
 
+/* Long pieces: a copy of memory each, where XLA:CPU goes element by element. */
+static hlo_value take_by_kernel(tt_lower *l, hlo_value x, hlo_value index, int dim, int64_t behind) {
+  hlo_builder *b = l->b;
+  int64_t in[3], m = tt_numel(index), dims[2 * TT_MAX_RANK], out[3] = {tt_numel(x) / (tt_size(x, dim) * behind), m, behind};
+  hlo_value operands[2] = {tt_kernel_lanes(l, x, dim, in), hlo_reshape(b, index, 1, &m)}, rows;
+  const tt_kernel_result result = {tt_elem(x), 3, out};
+  tt_kernel_call(l, TT_KERNEL_take, "{}", 2, operands, 1, &result, &rows);
+  int rank = taken_dims(x, index, dim, dims);
+  return hlo_reshape(b, rows, rank, dims);
+}
+
+static bool takes_by_kernel(tt_lower *l, hlo_value x, hlo_value index, int64_t behind) {
+  enum { LONG = 64 }; /* bytes of a piece */
+  bool is_known = tt_elem(x) <= TT_C128 && (tt_elem(index) == TT_I32 || tt_elem(index) == TT_I64);
+  return l->has_kernels && !hlo_failed(l->b) && is_known && behind * (int64_t)tt_dtype_bytes(tt_elem(x)) >= LONG;
+}
+
 hlo_value tt_rows_take(tt_lower *l, hlo_value x, hlo_value index, int dim) {
   enum { SHORT = 8, MAX_FLAT = TT_MAX_RANK - 2 };
   int rank = tt_rank(x), index_rank = tt_rank(index), windows[TT_MAX_RANK];
@@ -161,6 +192,7 @@ hlo_value tt_rows_take(tt_lower *l, hlo_value x, hlo_value index, int dim) {
     int taken = taken_dims(x, index, dim, dims);
     return hlo_full_i64(l->b, tt_elem(x), taken, dims, 0);
   }
+  if (takes_by_kernel(l, x, index, behind)) return take_by_kernel(l, x, index, dim, behind);
   bool is_small = tt_numel(x) <= INT32_MAX && index_rank <= MAX_FLAT;
   if (l->is_cpu && dim > 0 && behind < SHORT && is_small) return take_pieces(l, x, index, dim, behind);
   memcpy(slice, tt_dims(x), (size_t)rank * sizeof *slice);

@@ -1,5 +1,5 @@
 /* Embedding tables: lookup, bags of lookups, and the tables' gradients as scatters of rows. */
-#include "ops/array.h"
+#include "ops/kernel.h"
 
 #include <math.h>
 
@@ -121,6 +121,29 @@ static hlo_value largest_rows(tt_lower *l, hlo_value rows, hlo_value index, hlo_
   return hlo_select(b, empty, hlo_like_i64(b, top, 0), top);
 }
 
+/* All results by our own kernel: of the rows in out[0], of the positions' bags, the sizes of `begins` bags, and for the
+ * maximum the table rows that it came from. False: not of this kind. */
+static bool bags_by_kernel(tt_lower *l, hlo_value weight, hlo_value index, hlo_value starts, bag_mode mode,
+                           int64_t begins, hlo_value *out) {
+  hlo_builder *b = l->b;
+  tt_dtype dtype = tt_elem(weight);
+  int64_t n = tt_numel(index), bags = tt_numel(starts), rows[2] = {bags, tt_size(weight, 1)}, none = 0;
+  bool is_known = (dtype == TT_F32 || dtype == TT_F64) && n > 0 && bags > 0 && n <= INT32_MAX && bags < INT32_MAX;
+  if (!l->has_kernels || hlo_failed(b) || !is_known) return false;
+  hlo_value operands[4] = {weight, tt_flatten(l, index), tt_flatten(l, starts)};
+  int count = 3;
+  if (tt_arg_given(l, 6)) operands[count++] = tt_flatten(l, tt_operand(l, 6, dtype));
+  const char *attributes = tt_arena_printf(hlo_builder_arena(b), "{mode = %d : i64, padding = %lld : i64}", (int)mode,
+                                           (long long)tt_int_arg(l, 8, -1));
+  bool has_source = mode == BAG_MAX;
+  const tt_kernel_result results[4] = {{dtype, 2, rows}, {TT_I32, 1, &n}, {TT_I32, 1, &bags},
+                                       {TT_I64, has_source ? 2 : 1, has_source ? rows : &none}};
+  tt_kernel_call(l, TT_KERNEL_bag, attributes, count, operands, 4, results, out);
+  hlo_add_cost(b, (double)n * (double)rows[1]);
+  out[2] = hlo_pad(b, out[2], hlo_scalar_i64(b, TT_I32, 0), tt_zeros, (int64_t[]){begins - bags}, tt_zeros);
+  return true;
+}
+
 /* Arguments: weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
  * padding_idx. Results: output, offset2bag, bag_size, max_indices. */
 static void lower_embedding_bag(tt_lower *l) {
@@ -133,6 +156,12 @@ static void lower_embedding_bag(tt_lower *l) {
   bag_mode mode = (bag_mode)tt_int_arg(l, 4, 0);
   check_offsets(l, offsets, n);
   hlo_value starts = tt_index_ready(l, hlo_slice_dim(b, offsets, 0, 0, bags, 1), n, false, NULL);
+  hlo_value results[4] = {{0}, {0}, {0}, {0}};
+  if (bags_by_kernel(l, weight, index, starts, mode, begins, results)) {
+    tt_result(l, results[0]);
+    for (int i = 1; i < 4; i++) tt_result(l, hlo_convert(b, results[i], index_dtype));
+    return;
+  }
   hlo_value bag = bags_of_positions(l, starts, n), kept = bag;
   int64_t padding = tt_int_arg(l, 8, -1);
   if (padding >= 0) {

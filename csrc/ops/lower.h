@@ -102,6 +102,7 @@ struct tt_lower {
   int rank;
   int64_t dims[TT_MAX_RANK];
   bool is_cpu; /* lower for the CPU plugin's habits (facts on what is fast there); else for a TPU */
+  bool has_kernels; /* the plugin calls our own kernels (ops/kernel.h) */
   struct tt_lower_state *state; /* private to lower.c */
 };
 

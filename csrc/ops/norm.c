@@ -1,5 +1,5 @@
 /* Layer, group, RMS and weight normalisation with their gradients. Batch normalisation is in batch_norm.c. */
-#include "ops/array.h"
+#include "ops/kernel.h"
 
 #include <float.h>
 #include <string.h>
@@ -33,15 +33,19 @@ static hlo_value norm_gradient(tt_lower *l, hlo_value grad, hlo_value normal, hl
   return hlo_mul(b, rest, rstd);
 }
 
-/* The next result: a parameter's gradient, the sum of x over axes, in its shape; none if not wanted. */
-static void parameter_gradient(tt_lower *l, hlo_value x, const tt_axes *axes, int parameter, bool is_wanted) {
+/* The next result, a parameter's gradient, already summed; none if not wanted. */
+static void parameter_result(tt_lower *l, hlo_value sum, int parameter, bool is_wanted) {
   if (!is_wanted || !tt_arg_given(l, parameter)) {
     tt_result_none(l);
     return;
   }
   const tt_tensor *p = tt_tensor_arg_meta(l, parameter);
-  hlo_value sum = tt_reduce_axes(l, x, HLO_REDUCE_ADD, axes);
   tt_result(l, hlo_reshape(l->b, tt_cast(l, sum, (tt_dtype)p->dtype), p->rank, p->sizes));
+}
+
+/* The next result: a parameter's gradient, the sum of x over axes, in its shape; none if not wanted. */
+static void parameter_gradient(tt_lower *l, hlo_value x, const tt_axes *axes, int parameter, bool is_wanted) {
+  parameter_result(l, is_wanted ? tt_reduce_axes(l, x, HLO_REDUCE_ADD, axes) : HLO_NONE, parameter, is_wanted);
 }
 
 /* ---- layer norm, RMS norm ---------------------------------------------------------------------------------------- */
@@ -61,6 +65,21 @@ static bool trailing_axes(tt_lower *l, int input, int shape, tt_axes *out_inner,
   *out_inner = (tt_axes){.count = count, .keepdim = true};
   *out_outer = tt_axes_all(lead, false);
   for (int i = 0; i < count; i++) out_inner->dims[i] = lead + i;
+  return true;
+}
+
+/* All gradients of a layer norm by our own kernel. False: without it. out: of the input, the weight, the bias. */
+static bool layer_norm_by_kernel(tt_lower *l, hlo_value grad, hlo_value x, const tt_axes *inner, hlo_value *out) {
+  int64_t n = tt_axes_numel(x, inner), rows = n ? tt_numel(x) / n : 0, dims[2] = {rows, n};
+  tt_dtype dtype = tt_elem(x);
+  if (!l->has_kernels || hlo_failed(l->b) || rows == 0 || tt_elem(grad) != dtype) return false;
+  hlo_value in[5] = {hlo_reshape(l->b, grad, 2, dims), hlo_reshape(l->b, x, 2, dims)};
+  for (int i = 0; i < 2; i++) in[2 + i] = hlo_reshape(l->b, tt_operand(l, 3 + i, dtype), 1, &rows);
+  bool has_weight = tt_arg_given(l, 5);
+  if (has_weight) in[4] = hlo_reshape(l->b, tt_operand(l, 5, dtype), 1, &n);
+  const tt_kernel_result results[3] = {{dtype, 2, dims}, {dtype, 1, &n}, {dtype, 1, &n}};
+  tt_kernel_call(l, TT_KERNEL_norm_backward, "{centred = 1 : i64}", 4 + has_weight, in, 3, results, out);
+  out[0] = hlo_reshape(l->b, out[0], tt_rank(x), tt_dims(x));
   return true;
 }
 
@@ -87,7 +106,13 @@ static void lower_layer_norm_backward(tt_lower *l) {
   hlo_builder *b = l->b;
   tt_axes inner, outer;
   if (!trailing_axes(l, 1, 2, &inner, &outer)) return;
-  hlo_value grad = tt_opmath_arg(l, 0), x = tt_opmath_arg(l, 1);
+  hlo_value grad = tt_opmath_arg(l, 0), x = tt_opmath_arg(l, 1), gradients[3];
+  if (layer_norm_by_kernel(l, grad, x, &inner, gradients)) {
+    if (wanted(l, 7, 0)) tt_result(l, tt_cast(l, gradients[0], dtype_of(l, 1)));
+    else tt_result_none(l);
+    for (int i = 1; i < 3; i++) parameter_result(l, gradients[i], 4 + i, wanted(l, 7, i));
+    return;
+  }
   hlo_value rstd = to_shape(l, tt_operand(l, 4, tt_elem(x)), x);
   hlo_value normal = hlo_mul(b, hlo_sub(b, x, to_shape(l, tt_operand(l, 3, tt_elem(x)), x)), rstd);
   hlo_value scaled = grad;

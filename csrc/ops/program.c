@@ -176,7 +176,7 @@ typedef struct build { /* what stays the same while a call is lowered, maybe twi
   int spec_count;
   const tt_layout_hint *hints;
   int hint_count;
-  bool is_cpu;
+  tt_target target;
   hlo_precision precision;
   tt_numbers numbers;
   tt_arena *scratch;
@@ -211,7 +211,8 @@ static hlo_builder *lower_call(const build *u, tt_lower_state *s, const tt_lower
   hlo_builder_set_context(b, tt_arena_printf(u->scratch, "aten::%s", u->call->op->name));
   hlo_builder_set_precision(b, u->precision);
   tt_lower l = {.b = b, .op = u->call->op, .default_dtype = u->call->default_dtype, .dtype = u->call->default_dtype,
-                .result_dtype = u->call->default_dtype, .is_cpu = u->is_cpu, .state = s};
+                .result_dtype = u->call->default_dtype, .is_cpu = u->target != TT_TARGET_TPU,
+                .has_kernels = u->target == TT_TARGET_CPU_KERNELS, .state = s};
   state_init(s, u);
   if (before) preset_params(&l, before);
   tt_lower_row(&l);
@@ -302,12 +303,12 @@ static tt_status finish(hlo_builder *b, const build *u) {
 }
 
 tt_status tt_program_build(const tt_call *call, const tt_storage_spec *specs, int spec_count,
-                           const tt_layout_hint *hints, int hint_count, bool is_cpu, hlo_precision precision,
+                           const tt_layout_hint *hints, int hint_count, tt_target target, hlo_precision precision,
                            tt_program **out_program) {
   tt_arena scratch = TT_ARENA_INIT;
   tt_lower_state first = {0}, second = {0}, *s = &first;
   build u = {.call = call, .specs = specs, .spec_count = spec_count, .hints = hints, .hint_count = hint_count,
-             .is_cpu = is_cpu, .precision = precision, .scratch = &scratch, .program = tt_calloc(1, sizeof *u.program)};
+             .target = target, .precision = precision, .scratch = &scratch, .program = tt_calloc(1, sizeof *u.program)};
   *out_program = NULL;
   u.numbers = numbers_enumerate(call, specs, spec_count, &scratch);
   hlo_builder *b = lower_call(&u, s, NULL);

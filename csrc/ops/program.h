@@ -76,6 +76,13 @@ typedef struct tt_program {
  * capacity). */
 int tt_call_storages(const tt_call *call, tt_storage **out, int capacity);
 
+/* What a program is made for. */
+typedef enum tt_target {
+  TT_TARGET_TPU,
+  TT_TARGET_CPU,
+  TT_TARGET_CPU_KERNELS /* a CPU plugin that knows our own kernels */
+} tt_target;
+
 /* Layout wishes for new results, from whoever knows better (PyTorch's meta kernels); strides null: decide here. */
 typedef struct tt_layout_hint {
   int rank;
@@ -84,7 +91,7 @@ typedef struct tt_layout_hint {
 
 /* *out_program is named after the call's operator and can be put into a module (ops/module.h). */
 tt_status tt_program_build(const tt_call *call, const tt_storage_spec *specs, int spec_count,
-                           const tt_layout_hint *hints, int hint_count, bool is_cpu, hlo_precision precision,
+                           const tt_layout_hint *hints, int hint_count, tt_target target, hlo_precision precision,
                            tt_program **out_program) TT_MUST_USE;
 void tt_program_free(tt_program *p);
 

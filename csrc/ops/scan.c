@@ -1,5 +1,5 @@
 /* Scans: cumsum, cumprod, cummax, cummin, logcumsumexp, over one associative scan. */
-#include "ops/array.h"
+#include "ops/kernel.h"
 
 #include <math.h>
 #include <string.h>
@@ -152,7 +152,22 @@ static void scan_with_reducer(tt_lower *l, void *context, const hlo_value *left,
   out[0] = hlo_reducer_apply(l->b, *(hlo_reducer *)context, left[0], right[0]);
 }
 
+/* The same by our own kernel, which accumulates in 64 bits. HLO_NONE: not of this kind. */
+static hlo_value scan_by_kernel(tt_lower *l, hlo_value x, int dim, tt_scan_op op, tt_dtype to) {
+  tt_dtype from = tt_elem(x);
+  bool is_float = to == from && (from == TT_F32 || from == TT_F64);
+  bool is_wide = to == TT_I64 && (from <= TT_I64), is_narrow = to == TT_I32 && (from == TT_I32 || from == TT_BOOL);
+  if (!l->has_kernels || hlo_failed(l->b) || !(is_float || is_wide || is_narrow) || tt_rank(x) == 0) return HLO_NONE;
+  int64_t lanes[3];
+  hlo_value in = tt_kernel_lanes(l, x, dim, lanes), out;
+  const tt_kernel_result result = {to, 3, lanes};
+  tt_kernel_call(l, TT_KERNEL_scan, tt_kernel_attribute(l, "op", op), 1, &in, 1, &result, &out);
+  return hlo_reshape(l->b, out, tt_rank(x), tt_dims(x));
+}
+
 static hlo_value scan_reducer(tt_lower *l, hlo_value x, int dim, hlo_reducer r) {
+  hlo_value done = scan_by_kernel(l, x, dim, r == HLO_REDUCE_ADD ? TT_SCAN_SUM : TT_SCAN_PRODUCT, tt_elem(x));
+  if (!hlo_is_none(done)) return done;
   hlo_value init = hlo_reducer_identity(l->b, r, tt_elem(x)), out;
   tt_scan(l, 1, &x, &init, dim, scan_with_reducer, &r, &out);
   return out;
@@ -162,7 +177,8 @@ hlo_value tt_cumsum(tt_lower *l, hlo_value x, int dim) { return scan_reducer(l, 
 
 hlo_value tt_true_so_far(tt_lower *l, hlo_value mask) {
   tt_dtype type = tt_numel(mask) <= INT32_MAX ? TT_I32 : TT_I64;
-  return tt_cumsum(l, hlo_convert(l->b, mask, type), 0);
+  hlo_value count = scan_by_kernel(l, mask, 0, TT_SCAN_SUM, type);
+  return !hlo_is_none(count) ? count : tt_cumsum(l, hlo_convert(l->b, mask, type), 0);
 }
 
 /* ---- cumsum, cumprod: self, dim, dtype --------------------------------------------------------------------------- */
@@ -171,8 +187,13 @@ static void cumulate(tt_lower *l, hlo_reducer r) {
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
   tt_dtype own = (tt_dtype)self->dtype, dtype = tt_dtype_arg(l, 2, tt_dtype_is_integral(own) ? TT_I64 : own);
   int dim = tt_dim_arg(l, 1, self->rank);
-  hlo_value x = tt_cast(l, tt_cast(l, tt_tensor_arg(l, 0), dtype), tt_dtype_opmath(dtype));
-  if (self->rank) x = scan_reducer(l, x, dim, r);
+  hlo_value x = tt_tensor_arg(l, 0), sum = HLO_NONE;
+  if (tt_dtype_is_integral(own) && dtype == TT_I64) { /* the kernel reads narrow types as they are */
+    sum = scan_by_kernel(l, x, dim, r == HLO_REDUCE_ADD ? TT_SCAN_SUM : TT_SCAN_PRODUCT, TT_I64);
+  }
+  x = tt_cast(l, tt_cast(l, x, dtype), tt_dtype_opmath(dtype));
+  if (!hlo_is_none(sum)) x = sum;
+  else if (self->rank) x = scan_reducer(l, x, dim, r);
   tt_result(l, tt_cast(l, x, dtype));
 }
 
@@ -198,6 +219,18 @@ static void later_extreme(tt_lower *l, void *context, const hlo_value *left, con
   out[1] = hlo_select(b, wins, right[1], left[1]);
 }
 
+/* By our own kernel; half types as float32, which holds all of them. False: not of this kind. */
+static bool extremes_by_kernel(tt_lower *l, hlo_value x, int dim, bool is_max, hlo_value *out) {
+  tt_dtype dtype = tt_elem(x), wide = tt_dtype_opmath(dtype);
+  if (!l->has_kernels || hlo_failed(l->b) || !(dtype <= TT_I64 || tt_dtype_is_float(dtype))) return false;
+  int64_t lanes[3];
+  hlo_value in = tt_kernel_lanes(l, hlo_convert(l->b, x, wide), dim, lanes);
+  const tt_kernel_result results[2] = {{wide, 3, lanes}, {TT_I64, 3, lanes}};
+  tt_kernel_call(l, TT_KERNEL_extremes, tt_kernel_attribute(l, "largest", is_max), 1, &in, 2, results, out);
+  out[0] = hlo_convert(l->b, out[0], dtype);
+  return true;
+}
+
 static void cumulate_extreme(tt_lower *l, bool is_max) {
   hlo_builder *b = l->b;
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
@@ -207,7 +240,7 @@ static void cumulate_extreme(tt_lower *l, bool is_max) {
   hlo_value in[2] = {x, hlo_iota(b, type, tt_rank(x), tt_dims(x), dim)};
   hlo_reducer r = is_max ? HLO_REDUCE_MAX : HLO_REDUCE_MIN;
   hlo_value inits[2] = {hlo_reducer_identity(b, r, tt_elem(x)), hlo_scalar_i64(b, type, -1)};
-  tt_scan(l, 2, in, inits, dim, later_extreme, &is_max, out);
+  if (!extremes_by_kernel(l, x, dim, is_max, out)) tt_scan(l, 2, in, inits, dim, later_extreme, &is_max, out);
   tt_result(l, hlo_reshape(b, out[0], self->rank, self->sizes));
   tt_result(l, hlo_convert(b, hlo_reshape(b, out[1], self->rank, self->sizes), TT_I64));
 }
@@ -235,7 +268,9 @@ static void lower_logcumsumexp(tt_lower *l) {
   }
   int dim = tt_dim_arg(l, 1, self->rank);
   hlo_value x = tt_opmath_arg(l, 0), init = hlo_scalar_f64(l->b, tt_elem(x), -INFINITY);
-  if (self->rank) tt_scan(l, 1, &x, &init, dim, log_add_exp, NULL, &x);
+  hlo_value done = scan_by_kernel(l, x, dim, TT_SCAN_LOG_SUM_EXP, tt_elem(x));
+  if (!hlo_is_none(done)) x = done;
+  else if (self->rank) tt_scan(l, 1, &x, &init, dim, log_add_exp, NULL, &x);
   tt_result(l, tt_cast(l, x, dtype));
 }
 

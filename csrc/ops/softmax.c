@@ -1,5 +1,5 @@
 /* Softmax and its relatives. */
-#include "ops/array.h"
+#include "ops/kernel.h"
 
 #include <math.h>
 
@@ -41,12 +41,30 @@ static void softmax(tt_lower *l, softmax_kind kind) {
 static void lower_softmax(tt_lower *l) { softmax(l, SOFTMAX); }
 static void lower_log_softmax(tt_lower *l) { softmax(l, LOG_SOFTMAX); }
 
+/* By our own kernel; HLO_NONE without. */
+static hlo_value backward_by_kernel(tt_lower *l, hlo_value g, hlo_value y, int dim, softmax_kind kind) {
+  bool fits = tt_rank(g) == tt_rank(y) && tt_elem(g) == tt_elem(y);
+  for (int d = 0; fits && d < tt_rank(g); d++) fits = tt_size(g, d) == tt_size(y, d);
+  if (!l->has_kernels || hlo_failed(l->b) || !fits) return HLO_NONE;
+  int64_t lanes[3];
+  hlo_value in[2] = {tt_kernel_lanes(l, g, dim, lanes), tt_kernel_lanes(l, y, dim, lanes)}, out;
+  const tt_kernel_result result = {tt_elem(g), 3, lanes};
+  const char *attribute = tt_kernel_attribute(l, "log", kind == LOG_SOFTMAX);
+  tt_kernel_call(l, TT_KERNEL_softmax_backward, attribute, 2, in, 1, &result, &out);
+  return hlo_reshape(l->b, out, tt_rank(g), tt_dims(g));
+}
+
 /* Arguments: grad_output, output, dim, input_dtype. */
 static void softmax_backward(tt_lower *l, softmax_kind kind) {
   hlo_builder *b = l->b;
   const tt_tensor *grad = tt_tensor_arg_meta(l, 0);
   tt_axes axes = tt_axes_one(tt_dim_arg(l, 2, grad->rank), false);
-  hlo_value g = tt_at_least_1d(l, tt_opmath_arg(l, 0)), y = tt_at_least_1d(l, tt_opmath_arg(l, 1)), x;
+  hlo_value g = tt_at_least_1d(l, tt_opmath_arg(l, 0)), y = tt_at_least_1d(l, tt_opmath_arg(l, 1));
+  hlo_value x = backward_by_kernel(l, g, y, axes.dims[0], kind);
+  if (!hlo_is_none(x)) {
+    result_like_self(l, x, tt_dtype_arg(l, 3, (tt_dtype)grad->dtype));
+    return;
+  }
   if (kind == SOFTMAX) {
     hlo_value product = hlo_mul(b, g, y);
     x = hlo_sub(b, product, hlo_mul(b, y, tt_reduce_back(l, product, HLO_REDUCE_ADD, &axes)));

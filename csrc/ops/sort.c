@@ -1,5 +1,5 @@
 /* Sorting and what follows from it: topk, kthvalue, median, mode; searching in sorted sequences. */
-#include "ops/array.h"
+#include "ops/kernel.h"
 
 #include <string.h>
 
@@ -17,6 +17,23 @@ static void comes_first(hlo_builder *b, void *context, const hlo_value *argument
   out[0] = less;
 }
 
+/* The first `keep` of the sorted x along dim and their positions (i64), by our own kernel. False: not of this kind. */
+static bool order_by_kernel(tt_lower *l, tt_kernel_id kernel, const char *attribute, hlo_value x, int dim, int64_t keep,
+                            bool reversed, hlo_value *out) {
+  tt_dtype dtype = tt_elem(x);
+  bool is_known = tt_dtype_is_integral(dtype) || dtype == TT_F16 || dtype == TT_BF16 || dtype == TT_F32 || dtype == TT_F64;
+  if (!l->has_kernels || !is_known || hlo_failed(l->b)) return false;
+  int64_t lanes[3], dims[TT_MAX_RANK];
+  hlo_value in = tt_kernel_lanes(l, x, dim, lanes);
+  memcpy(dims, tt_dims(x), (size_t)tt_rank(x) * sizeof *dims);
+  dims[dim] = lanes[1] = keep;
+  const tt_kernel_result results[2] = {{dtype, 3, lanes}, {TT_I64, 3, lanes}};
+  tt_kernel_call(l, kernel, tt_kernel_attribute(l, attribute, reversed), 1, &in, 2, results, out);
+  hlo_add_cost(l->b, (kernel == TT_KERNEL_sort ? 50 : 4) * (double)tt_numel(x));
+  for (int i = 0; i < 2; i++) out[i] = hlo_reshape(l->b, out[i], tt_rank(x), dims);
+  return true;
+}
+
 /* Sorted values and their positions (i32 or i64), stable. x is at least one-dimensional. */
 static void sort_along(tt_lower *l, hlo_value x, int dim, bool descending, hlo_value *out) {
   tt_dtype type = tt_size(x, dim) <= INT32_MAX ? TT_I32 : TT_I64;
@@ -27,6 +44,7 @@ static void sort_along(tt_lower *l, hlo_value x, int dim, bool descending, hlo_v
     return;
   }
   if (tt_numel(x) == 0 || tt_size(x, dim) == 1) return;
+  if (order_by_kernel(l, TT_KERNEL_sort, "descending", x, dim, tt_size(x, dim), descending, out)) return;
   hlo_value in[2] = {out[0], out[1]};
   hlo_sort(l->b, 2, in, dim, true, comes_first, &descending, out);
 }
@@ -89,6 +107,15 @@ static void topk_of_floats(tt_lower *l, hlo_value x, int64_t k, int dim, bool la
   out[0] = hlo_convert(b, out[0], tt_elem(x));
 }
 
+/* At least the first k along dim and their positions (i32 or i64). */
+static void select_first(tt_lower *l, hlo_value x, int64_t k, int dim, bool largest, hlo_value *out) {
+  tt_dtype dtype = tt_elem(x);
+  bool any = k > 0 && tt_numel(x) > 0, fits = dtype == TT_F32 || dtype == TT_F16 || dtype == TT_BF16;
+  if (any && order_by_kernel(l, TT_KERNEL_topk, "largest", x, dim, k, largest, out)) return;
+  if (any && fits && tt_size(x, dim) <= INT32_MAX) topk_of_floats(l, x, k, dim, largest, out);
+  else sort_along(l, x, dim, largest, out);
+}
+
 /* Arguments: self, k, dim, largest, sorted. */
 static void lower_topk(tt_lower *l) {
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
@@ -96,14 +123,11 @@ static void lower_topk(tt_lower *l) {
   int64_t k = tt_int_arg(l, 1, 1);
   bool largest = !tt_arg_given(l, 3) || tt_bool_arg(l, 3);
   hlo_value x = tt_at_least_1d(l, tt_tensor_arg(l, 0)), out[2] = {{0}, {0}};
-  tt_dtype dtype = tt_elem(x);
   if (k < 0 || k > tt_size(x, dim)) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "selected index k out of range");
     return;
   }
-  bool fits = dtype == TT_F32 || dtype == TT_F16 || dtype == TT_BF16;
-  if (fits && k > 0 && tt_numel(x) > 0 && tt_size(x, dim) <= INT32_MAX) topk_of_floats(l, x, k, dim, largest, out);
-  else sort_along(l, x, dim, largest, out);
+  select_first(l, x, k, dim, largest, out);
   for (int i = 0; i < 2; i++) {
     if (tt_size(out[i], dim) != k) out[i] = hlo_slice_dim(l->b, out[i], dim, 0, k, 1);
     if (i == 1) out[i] = hlo_convert(l->b, out[i], TT_I64);

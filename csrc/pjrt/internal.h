@@ -11,6 +11,7 @@ struct tt_plugin {
   const PJRT_Api *api;
   char *path;
   _Atomic unsigned features; /* a bit for each tt_plugin_feature */
+  int handlers_registered;   /* under ffi.c's lock */
   tt_plugin *next;
 };
 
@@ -46,6 +47,9 @@ static inline void tt_pjrt_ignore(const PJRT_Api *api, PJRT_Error *error) {
 tt_status tt_plugin_require(const tt_plugin *p, tt_plugin_feature feature) TT_MUST_USE;
 /* For the answer of an optional function: UNIMPLEMENTED takes the feature away, so that it isn't tried again. */
 tt_status tt_plugin_note(tt_plugin *p, tt_plugin_feature feature, tt_status status) TT_MUST_USE;
+
+/* The plugin's extension for own functions, or null. */
+const struct PJRT_FFI_Extension *tt_ffi_extension(const PJRT_Api *api);
 
 /* Whether a TPU is attached. `root` is "" but in tests, where it stands for the root folder. */
 bool tt_machine_has_tpu(const char *root);

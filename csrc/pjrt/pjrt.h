@@ -48,9 +48,20 @@ typedef enum tt_plugin_feature {
   TT_FEATURE_MEMORY_STATS,
   TT_FEATURE_COMPILED_MEMORY_STATS,
   TT_FEATURE_TOPOLOGY,
+  TT_FEATURE_HANDLERS, /* XLA's FFI: tt_plugin_register */
   TT_FEATURE_COUNT
 } tt_plugin_feature;
 bool tt_plugin_has(const tt_plugin *p, tt_plugin_feature feature);
+
+/* An own function that programs on the CPU platform call by stablehlo.custom_call (pjrt/ffi_abi.h tells what it gets). */
+struct XLA_FFI_Call_Frame;
+typedef struct tt_handler {
+  const char *name;
+  struct XLA_FFI_Error *(*call)(struct XLA_FFI_Call_Frame *frame);
+} tt_handler;
+/* Makes handlers known to the plugin, before any program that calls them is compiled or loaded. There is one list in a
+ * process: further calls with it do nothing. */
+tt_status tt_plugin_register(tt_plugin *p, int count, const tt_handler *handlers) TT_MUST_USE;
 
 /* ---- client ------------------------------------------------------------------------------------------------- */
 

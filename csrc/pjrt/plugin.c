@@ -184,7 +184,8 @@ tt_status tt_pjrt_failure(const PJRT_Api *api, PJRT_Error *error, const char *wh
   X(COST_ANALYSIS, HAS(Executable_GetCostAnalysis), "cost analysis")                                                  \
   X(MEMORY_STATS, HAS(Device_MemoryStats), "memory statistics")                                                       \
   X(COMPILED_MEMORY_STATS, HAS(Executable_GetCompiledMemoryStats), "memory statistics of programs")                   \
-  X(TOPOLOGY, HAS(TopologyDescription_Create) && HAS(Compile), "compiling without a device")
+  X(TOPOLOGY, HAS(TopologyDescription_Create) && HAS(Compile), "compiling without a device")                          \
+  X(HANDLERS, tt_ffi_extension(api) != NULL, "own functions")
 
 static const char *const feature_names[TT_FEATURE_COUNT] = {
 #define TT_X(name, needs, purpose) [TT_FEATURE_##name] = purpose,

@@ -53,6 +53,7 @@ tt_device* open() {
   options.memory_limit = tt_env_bytes(TT_ENV_TORCH_TPU_HBM_LIMIT);
   options.xla_options = tt_env_string(TT_ENV_TORCH_TPU_INTERNAL_XLA_OPTIONS);
   options.dump_dir = tt_env_string(TT_ENV_TORCH_TPU_DUMP_TO);
+  options.no_kernels = !tt_env_bool(TT_ENV_TORCH_TPU_INTERNAL_FFI);
   tt_device* d = nullptr;
   tt_status status = tt_device_open(&options, &d);
   free(path);

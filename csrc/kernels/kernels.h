@@ -1,0 +1,43 @@
+/* Own kernels for the CPU plugins: C functions that take an operator's place where XLA:CPU is slow at it. A program
+ * calls one by a custom call whose target is the kernel's name with its version, so that a stored program never meets
+ * another version: whoever changes what a kernel takes or gives counts its version up.
+ *
+ * Sizes and dtypes come with each call. Arrays are dense and row-major. */
+#ifndef TT_KERNELS_KERNELS_H
+#define TT_KERNELS_KERNELS_H
+
+#include "pjrt/pjrt.h"
+
+/* name, version: what it computes; [o, n, i] is any array seen with its dimension n and what lies before and behind it.
+ *
+ * sort(x[o, n, i]) {descending} -> values, positions i64. Stable, NaN is the greatest.
+ * topk(x[o, n, i]) {largest} -> values[o, k, i], positions i64: the first k of the sorted x.
+ * scan(x[o, n, i]) {op} -> x's or a wider dtype: running sum or product (tt_scan_op).
+ * extremes(x[o, n, i]) {largest} -> values, positions i64: the extreme so far and where it was last seen.
+ * softmax_backward(grad[o, n, i], y) {log} -> the gradient.
+ * norm_backward(grad[r, n], x, mean[r], rstd[r], weight[n] or nothing) {centred} -> of x, of weight, of bias.
+ * bag(table[v, d], index[n], starts[b], scale[n] or nothing) {mode, padding} -> rows[b, d], the position's bag[n],
+ *     how many count of each bag[b], the row that won[b, d] ([0] unless mode is the maximum).
+ * index(index[n]) {size, wrap} -> the index as i32 or i64, with size added where it is negative if wrap; i1: all lie in
+ *     [0, size), or if wrap in [-size, size).
+ * take(table[o, n, d], index[m]) -> [o, m, d]; an index outside is moved to the nearest row, as by a gather. */
+/* clang-format off */
+#define TT_KERNELS(X) \
+  X(sort, 1) X(topk, 1) X(scan, 1) X(extremes, 1) X(softmax_backward, 1) X(norm_backward, 1) X(bag, 1) \
+  X(index, 1) X(take, 1)
+/* clang-format on */
+
+typedef enum tt_kernel_id {
+#define TT_X(name, version) TT_KERNEL_##name,
+  TT_KERNELS(TT_X)
+#undef TT_X
+  TT_KERNEL_COUNT
+} tt_kernel_id;
+
+typedef enum tt_scan_op { TT_SCAN_SUM, TT_SCAN_PRODUCT, TT_SCAN_LOG_SUM_EXP } tt_scan_op;
+typedef enum tt_bag_mode { TT_BAG_SUM, TT_BAG_MEAN, TT_BAG_MAX } tt_bag_mode;
+
+/* By tt_kernel_id: the targets' names and the functions to register. */
+extern const tt_handler tt_kernels[TT_KERNEL_COUNT];
+
+#endif
