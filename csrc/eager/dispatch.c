@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "eager/internal.h"
 
@@ -67,22 +66,29 @@ static void program_dump(const tt_device *d, const tt_op *op, const tt_program *
   fclose(f);
 }
 
-static int64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000000000ll + t.tv_nsec;
+typedef struct compile_wait {
+  tt_device *device;
+  void *token;
+} compile_wait;
+
+static tt_status compile_wait_check(void *context) {
+  compile_wait *w = context;
+  tt_device_wait_end(w->device, w->token);
+  bool interrupted = w->device->options.hooks.interrupted && w->device->options.hooks.interrupted();
+  w->token = tt_device_wait_begin(w->device);
+  return interrupted ? tt_status_make(TT_INTERRUPTED, "interrupted while waiting for a compilation") : TT_OK;
 }
 
 static tt_status plan_compile(tt_device *d, const tt_call *call, tt_plan *plan) {
   const tt_program *p = plan->program;
-  long long number = atomic_fetch_add(&d->compilations, 1);
+  long long number = atomic_fetch_add(&d->programs, 1);
   if (d->dump_dir) program_dump(d, call->op, p, number);
-  void *token = tt_device_wait_begin(d);
-  int64_t start = now_ns();
-  tt_status status = tt_executable_compile(d->client, p->text, p->text_size,
-                                           &(tt_compile_options){.env_overrides = d->xla_options}, &plan->executable);
-  atomic_fetch_add(&d->compile_ns, now_ns() - start);
-  tt_device_wait_end(d, token);
+  compile_wait wait = {d, tt_device_wait_begin(d)};
+  tt_compile_options options = {.env_overrides = d->xla_options};
+  tt_status status = tt_cache_compile(d->cache, p->text, p->text_size, &options, call->op->name,
+                                      &(tt_cache_waiter){compile_wait_check, &wait}, &plan->executable);
+  tt_device_wait_end(d, wait.token);
+  if (status && tt_status_get_code(status) == TT_INTERRUPTED) return status;
   return tt_status_annotate(status, "aten::%s: the XLA compiler failed", call->op->name);
 }
 

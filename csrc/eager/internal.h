@@ -164,6 +164,7 @@ struct tt_device {
   char *plugin_path, *xla_options, *dump_dir;
   tt_plugin *plugin;
   tt_client *client;
+  tt_cache *cache;
   bool is_cpu; /* programs run on the thread that starts them; else the device computes by itself */
   atomic_bool forked, launch_blocking;
   atomic_flag dispatching; /* the dispatch flag */
@@ -178,7 +179,7 @@ struct tt_device {
   atomic_int check_count;
   tt_status unseen; /* the first asynchronous failure that nobody has seen; under check_lock */
   atomic_llong live_bytes, peak_bytes, live_values, total_values;
-  atomic_llong requests, hits, compilations, inlined, queued, donated, compile_ns;
+  atomic_llong requests, hits, programs, inlined, queued, donated;
 };
 
 void tt_device_enter(tt_device *d); /* takes the dispatch flag */
