@@ -41,8 +41,8 @@ def _cache_tier(tier: int) -> dict[str, Any] | None:
 def _cache_programs() -> list[tuple[str, str, int, int, int, int, int, int]]:
     """name, key, tier it came from (1: compiled), compile_ns, load_ns, size, reads, last_read_ns; in order of first use."""
 
-def _cache_scan(root: str, verify: bool) -> list[tuple[str, str | None, str | None, int, int, int, int, str | None]]:
-    """file, name, plugin, size, used_ns, created_ns, compile_ns, problem."""
+def _cache_scan(root: str, verify: bool) -> list[tuple[str, str | None, str | None, int, int, int, int, bool, str | None]]:
+    """file, name, plugin, size, used_ns, created_ns, compile_ns, is_note, problem."""
 
 def _cache_prune(root: str, limit: int, unused_ns: int) -> tuple[int, int]:
     """Entries and bytes removed. A negative bound is none."""

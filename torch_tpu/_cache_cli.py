@@ -19,6 +19,7 @@ class Entry(NamedTuple):
     used_ns: int
     created_ns: int
     compile_ns: int
+    is_note: bool
     problem: str | None
 
 
@@ -77,7 +78,8 @@ def _show_age(ns: int) -> str:
 def ls(options: argparse.Namespace) -> int:
     """one line for each entry: key, size, time since it was last used (to the hour), compile time, name, plugin"""
     for e in _scan(_root(options)):
-        what = f"{e.compile_ns * 1e-9:7.3f}s  {e.name}  ({e.plugin})" if not e.problem else f"unusable: {e.problem}"
+        what = "    note" if e.is_note else f"{e.compile_ns * 1e-9:7.3f}s"
+        what = f"unusable: {e.problem}" if e.problem else f"{what}  {e.name}  ({e.plugin})"
         print(f"{e.file.partition('.')[0]}  {_show_bytes(e.size):>10}  {_show_age(e.used_ns):>4}  {what}")
     return 0
 
@@ -88,7 +90,7 @@ def stat(options: argparse.Namespace) -> int:
     entries = _scan(root)
     good = [e for e in entries if not e.problem]
     print(f"folder            {root}")
-    print(f"entries           {len(entries)}")
+    print(f"entries           {len(entries)}, of which notes: {sum(e.is_note for e in good)}")
     print(f"size              {_show_bytes(sum(e.size for e in entries))}")
     print(f"compile time kept {sum(e.compile_ns for e in good) * 1e-9:.1f}s")
     if entries:

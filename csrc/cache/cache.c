@@ -32,7 +32,7 @@ typedef struct flight { /* a key that a thread of this process is busy with; on 
 
 struct tt_cache {
   tt_client *client;
-  uint64_t identity;
+  uint64_t identity, note_identity;
   char *plugin; /* for people */
   tier tiers[TIERS];
   bool any_on;
@@ -116,6 +116,7 @@ tt_cache *tt_cache_create(tt_client *client, const tt_cache_options *o) {
   c->any_on = two || three;
   if (!c->any_on) return c;
   c->identity = tt_cache_identity(client);
+  c->note_identity = tt_cache_note_identity(o->host);
   c->plugin = describe_plugin(client);
   return c;
 }
@@ -143,13 +144,15 @@ void tt_cache_mark_forked(tt_cache *c) {
 
 typedef struct request {
   tt_cache *c;
-  const char *text;
+  const char *text; /* null: a note is wanted */
   size_t size;
   const tt_compile_options *options;
   const tt_cache_waiter *waiter;
   char file[TT_CACHE_FILE_NAME];
   tt_cache_program row; /* filled as things get known */
   tt_executable **out_executable;
+  uint8_t *note; /* of recalling */
+  size_t note_size;
 } request;
 
 static tt_status compile(request *r) {
@@ -169,7 +172,8 @@ static tt_status compile(request *r) {
 static void store(request *r, tier *t, const uint8_t *data, size_t size) {
   int64_t start = tt_cache_now(), evicted;
   if (tt_folder_write(&t->folder, r->file, data, size, &evicted)) {
-    COUNT(t, stores, 1);
+    if (r->text) COUNT(t, stores, 1);
+    else COUNT(t, notes_written, 1);
     COUNT(t, bytes_written, (int64_t)size);
   } else {
     COUNT(t, store_failures, 1);
@@ -178,16 +182,8 @@ static void store(request *r, tier *t, const uint8_t *data, size_t size) {
   COUNT(t, store_ns, tt_cache_now() - start);
 }
 
-/* Executables that the plugin can't write down are simply not kept. */
-static void store_everywhere(request *r) {
+static void store_everywhere(request *r, const void *payload, size_t payload_size) {
   tt_cache *c = r->c;
-  uint8_t *payload, *data;
-  size_t payload_size;
-  tt_status status = tt_executable_serialize(*r->out_executable, &payload, &payload_size);
-  if (status) {
-    tt_status_free(status);
-    return;
-  }
   tt_entry entry = {
       .key = r->row.key,
       .name = r->row.name,
@@ -198,10 +194,11 @@ static void store_everywhere(request *r) {
       .payload_size = payload_size,
       .compile_ns = r->row.compile_ns,
       .created_ns = tt_cache_today(),
+      .is_note = !r->text,
   };
+  uint8_t *data;
   size_t size;
   tt_entry_encode(&entry, &data, &size);
-  free(payload);
   r->row.size = (int64_t)size;
   for (int i = 0; i < TIERS; i++)
     if (c->tiers[i].on) store(r, &c->tiers[i], data, size);
@@ -209,14 +206,28 @@ static void store_everywhere(request *r) {
   free(data);
 }
 
-/* Checks and loads; false: these bytes are of no use. */
-static bool load_bytes(request *r, const uint8_t *data, size_t size) {
-  tt_entry entry;
-  if (tt_entry_decode(data, size, &entry) || !tt_cache_key_equal(&entry.key, &r->row.key)) return false;
-  tt_status status = tt_executable_deserialize(r->c->client, entry.payload, entry.payload_size, NULL, r->out_executable);
-  r->row.compile_ns = entry.compile_ns;
+/* What the plugin can't write down is simply not kept. */
+static void store_program(request *r) {
+  uint8_t *payload;
+  size_t size;
+  tt_status status = tt_executable_serialize(*r->out_executable, &payload, &size);
+  if (!status) store_everywhere(r, payload, size);
+  free(payload);
+  tt_status_free(status);
+}
+
+static bool take_program(request *r, const tt_entry *e) {
+  tt_status status = tt_executable_deserialize(r->c->client, e->payload, e->payload_size, NULL, r->out_executable);
+  r->row.compile_ns = e->compile_ns;
   tt_status_free(status);
   return !status;
+}
+
+static bool take_note(request *r, const tt_entry *e) {
+  r->note_size = e->payload_size;
+  r->note = tt_malloc(e->payload_size + 1);
+  memcpy(r->note, e->payload, e->payload_size);
+  return true;
 }
 
 /* The tier's bytes: its folder's, else the remote store's. */
@@ -228,25 +239,20 @@ static bool tier_read(request *r, int index, uint8_t **out_data, size_t *out_siz
   return *out_remote = c->remote.get(c->remote.context, r->file, out_data, out_size);
 }
 
-static bool tier_load(request *r, int index) {
+/* Reads, checks, and hands what is in the entry to `take`. Nearer tiers get a copy; what is of no use is removed. */
+static bool tier_fetch(request *r, int index, bool (*take)(request *r, const tt_entry *e)) {
   tier *t = &r->c->tiers[index];
-  int64_t start = tt_cache_now();
   uint8_t *data;
   size_t size;
   bool remote;
   if (!tier_read(r, index, &data, &size, &remote)) return false;
-  bool ok = load_bytes(r, data, size);
+  tt_entry entry;
+  bool ok = !tt_entry_decode(data, size, &entry) && tt_cache_key_equal(&entry.key, &r->row.key) && take(r, &entry);
   if (ok) {
-    r->row.load_ns = tt_cache_now() - start;
-    r->row.tier = FIRST_TIER + index;
     r->row.size = (int64_t)size;
-    r->row.last_read_ns = tt_cache_today();
-    COUNT(t, hits, 1);
-    COUNT(t, bytes_read, (int64_t)size);
-    COUNT(t, load_ns, r->row.load_ns);
-    if (remote) store(r, t, data, size);
-    for (int i = 0; i < index; i++) /* the nearer tiers get it too */
+    for (int i = 0; i < index; i++)
       if (r->c->tiers[i].on) store(r, &r->c->tiers[i], data, size);
+    if (remote) store(r, t, data, size);
   } else {
     COUNT(t, dropped, 1);
     if (!remote) tt_folder_remove(&t->folder, r->file);
@@ -256,8 +262,18 @@ static bool tier_load(request *r, int index) {
 }
 
 static bool find(request *r) {
-  for (int i = 0; i < TIERS; i++)
-    if (r->c->tiers[i].on && tier_load(r, i)) return true;
+  for (int i = 0; i < TIERS; i++) {
+    tier *t = &r->c->tiers[i];
+    int64_t start = tt_cache_now();
+    if (!t->on || !tier_fetch(r, i, take_program)) continue;
+    r->row.load_ns = tt_cache_now() - start;
+    r->row.tier = FIRST_TIER + i;
+    r->row.last_read_ns = tt_cache_today();
+    COUNT(t, hits, 1);
+    COUNT(t, bytes_read, r->row.size);
+    COUNT(t, load_ns, r->row.load_ns);
+    return true;
+  }
   return false;
 }
 
@@ -295,11 +311,34 @@ static tt_status find_or_compile(request *r) {
   }
   if (!status && !find(r)) { /* somebody may have stored it in the meantime */
     status = compile(r);
-    if (!status) store_everywhere(r);
+    if (!status) store_program(r);
   }
   for (int i = TIERS; i-- > 0;)
     if (held[i]) tt_folder_unlock(&c->tiers[i].folder, &r->row.key);
   return status;
+}
+
+/* ---- notes ------------------------------------------------------------------------------------------------------ */
+
+bool tt_cache_recall(tt_cache *c, const char *name, const uint64_t *about, size_t count, uint8_t **out_data, size_t *out_size) {
+  if (!c->any_on) return false;
+  request r = {.c = c, .row = {.name = name, .key = tt_cache_key_note(c->note_identity, name, about, count)}};
+  tt_entry_file(&r.row.key, r.file);
+  for (int i = 0; i < TIERS; i++) {
+    if (!c->tiers[i].on || !tier_fetch(&r, i, take_note)) continue;
+    *out_data = r.note;
+    *out_size = r.note_size;
+    COUNT(&c->tiers[i], notes_read, 1);
+    return true;
+  }
+  return false;
+}
+
+void tt_cache_note(tt_cache *c, const char *name, const uint64_t *about, size_t count, const void *data, size_t size) {
+  if (!c->any_on) return;
+  request r = {.c = c, .row = {.name = name, .key = tt_cache_key_note(c->note_identity, name, about, count)}};
+  tt_entry_file(&r.row.key, r.file);
+  store_everywhere(&r, data, size);
 }
 
 /* ---- threads of this process ------------------------------------------------------------------------------------ */
@@ -367,7 +406,8 @@ static void note_program(tt_cache *c, const tt_cache_program *row) {
 tt_status tt_cache_compile(tt_cache *c, const char *text, size_t size, const tt_compile_options *options, const char *name,
                            const tt_cache_waiter *waiter, tt_executable **out_executable) {
   *out_executable = NULL;
-  request r = {c, text, size, options, waiter, {0}, {.name = name}, out_executable};
+  request r = {.c = c, .text = text, .size = size, .options = options, .waiter = waiter, .row = {.name = name},
+               .out_executable = out_executable};
   TT_TRY(tt_cache_key_make(c->identity, text, size, options, &r.row.key));
   tt_status status;
   if (c->any_on && tt_plugin_has(tt_client_plugin(c->client), TT_FEATURE_SERIALIZE)) {

@@ -40,6 +40,7 @@ typedef struct tt_cache_options { /* all zero: both tiers are off */
   const char *tier3;       /* a folder, made if need be; null or "": off */
   int64_t tier3_limit;     /* bytes; 0: no bound */
   tt_cache_remote remote;  /* behind tier 3; get null: none */
+  const char *host;        /* the program around us and its version: notes are kept for it alone. May be null */
 } tt_cache_options;
 
 /* The folder that TORCH_TPU_TIER2_COMPILATION_CACHE stands for, malloc'ed; null: off. Empty: "default" where WORLD_SIZE
@@ -63,6 +64,12 @@ typedef struct tt_cache_waiter {
 tt_status tt_cache_compile(tt_cache *c, const char *program, size_t size, const tt_compile_options *options,
                            const char *name, const tt_cache_waiter *waiter, tt_executable **out_executable) TT_MUST_USE;
 
+/* Notes: small facts that the program around us has worked out and would work out alike in every process, by what they
+ * are about. They are kept like programs, for this build of the library and this `host` alone. */
+/* A malloc'ed copy; false: there is none. */
+bool tt_cache_recall(tt_cache *c, const char *name, const uint64_t *about, size_t count, uint8_t **out_data, size_t *out_size);
+void tt_cache_note(tt_cache *c, const char *name, const uint64_t *about, size_t count, const void *data, size_t size);
+
 /* ---- statistics of this process ------------------------------------------------------------------------------- */
 
 /* counter, what it counts. Times are in nanoseconds. */
@@ -70,7 +77,9 @@ tt_status tt_cache_compile(tt_cache *c, const char *program, size_t size, const 
   X(hits, "programs loaded from here")                                                \
   X(misses, "programs that were not here")                                            \
   X(stores, "programs written")                                                       \
-  X(store_failures, "programs that could not be written")                             \
+  X(store_failures, "programs and notes that could not be written")                   \
+  X(notes_read, "notes recalled from here")                                           \
+  X(notes_written, "notes written")                                                   \
   X(waits, "programs that another process was compiling")                             \
   X(dropped, "entries that were damaged, foreign or refused by the plugin, removed") \
   X(evicted, "entries removed to keep the size bound")                                \
@@ -116,6 +125,7 @@ typedef struct tt_cache_entry_info {
   /* Of entries whose head is whole: */
   const char *name, *plugin;
   int64_t created_ns, compile_ns;
+  bool is_note;
 } tt_cache_entry_info;
 
 /* Every entry, by name. verify: reads all of each and checks it; else only the head. Stops when `visit` gives false. */

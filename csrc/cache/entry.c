@@ -9,7 +9,7 @@
 
 typedef struct entry_head { /* no holes: all of it is written */
   char magic[8];
-  uint32_t version, name_size, plugin_size, reserved;
+  uint32_t version, name_size, plugin_size, is_note;
   tt_cache_key key;
   uint64_t payload_size;
   int64_t compile_ns, created_ns;
@@ -26,6 +26,7 @@ void tt_entry_encode(const tt_entry *e, uint8_t **out_data, size_t *out_size) {
       .version = ENTRY_VERSION,
       .name_size = text_size(e->name_size),
       .plugin_size = text_size(e->plugin_size),
+      .is_note = e->is_note,
       .key = e->key,
       .payload_size = e->payload_size,
       .compile_ns = e->compile_ns,
@@ -57,6 +58,7 @@ const char *tt_entry_decode_head(const uint8_t *data, size_t have, size_t size, 
   if (texts > rest || head.payload_size != rest - texts) return "it has another length than its head says";
   if (texts > have) return "its head is damaged";
   *out_entry = (tt_entry){
+      .is_note = head.is_note != 0,
       .key = head.key,
       .name = (const char *)data + sizeof head,
       .name_size = head.name_size,

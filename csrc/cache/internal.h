@@ -19,9 +19,12 @@ int64_t tt_cache_today(void); /* nanoseconds since 1970 */
 
 /* All that decides whether a compiled program may be used here, but for its options: plugin, devices, machine. */
 uint64_t tt_cache_identity(tt_client *client);
+/* The same for notes: this library, and the program around it. */
+uint64_t tt_cache_note_identity(const char *host);
 /* Fails if the options can't be understood. */
 tt_status tt_cache_key_make(uint64_t identity, const char *program, size_t size, const tt_compile_options *options,
                             tt_cache_key *out_key) TT_MUST_USE;
+tt_cache_key tt_cache_key_note(uint64_t identity, const char *name, const uint64_t *about, size_t count);
 
 /* ---- entry: the bytes of a file --------------------------------------------------------------------------------- */
 
@@ -32,6 +35,7 @@ typedef struct tt_entry { /* texts are not NUL-terminated */
   const uint8_t *payload;
   size_t payload_size;
   int64_t compile_ns, created_ns;
+  bool is_note;
 } tt_entry;
 
 /* *out_data is malloc'ed. */

@@ -1,6 +1,7 @@
 /* Keys: which program, and for what plugin, options and machine it was compiled.
  *
  * Nothing in here may depend on where things lie: no paths, no addresses, no process numbers. */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -70,6 +71,22 @@ uint64_t tt_cache_identity(tt_client *client) {
   uint64_t identity = tt_hash_bytes(s.data, s.size).lo;
   tt_strbuf_free(&s);
   return identity;
+}
+
+uint64_t tt_cache_note_identity(const char *host) {
+  tt_strbuf s = TT_STRBUF_INIT;
+  tt_strbuf_printf(&s, "%d notes for %s", KEY_VERSION, host ? host : "");
+  static const char here; /* in this library's file */
+  Dl_info library;
+  if (dladdr(&here, &library) && library.dli_fname) add_file(&s, library.dli_fname);
+  uint64_t identity = tt_hash_bytes(s.data, s.size).lo;
+  tt_strbuf_free(&s);
+  return identity;
+}
+
+tt_cache_key tt_cache_key_note(uint64_t identity, const char *name, const uint64_t *about, size_t count) {
+  tt_hash128 words = tt_hash_words(about, count), text = tt_hash_bytes(name, strlen(name));
+  return (tt_cache_key){{words.lo, words.hi, tt_hash_words((uint64_t[]){identity, text.lo, text.hi}, 3).lo}};
 }
 
 tt_status tt_cache_key_make(uint64_t identity, const char *program, size_t size, const tt_compile_options *options,

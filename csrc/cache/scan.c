@@ -44,6 +44,7 @@ static void inspect(const char *root, const tt_folder_file *file, bool whole, tt
     tt_strbuf_add_bytes(&texts[1], entry.plugin, entry.plugin_size);
     info->name = texts[0].data;
     info->plugin = texts[1].data;
+    info->is_note = entry.is_note;
     info->created_ns = entry.created_ns;
     info->compile_ns = entry.compile_ns;
   }

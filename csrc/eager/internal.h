@@ -96,6 +96,11 @@ typedef struct tt_key { /* grows as needed and is used again: keying allocates o
 /* Fills `key`; reads the storages' values, so the dispatch flag must be held. */
 void tt_key_build(tt_device *d, const tt_call *call, tt_key *key);
 
+/* Asks the miss hook, unless the compile cache remembers what it said of a call with these key words. *out_memory is
+ * what the hint points into; free it. */
+tt_status tt_hint_get(tt_device *d, const tt_call *call, const uint64_t *words, size_t count, const tt_miss_hook *miss,
+                      tt_miss_hint *hint, uint8_t **out_memory) TT_MUST_USE;
+
 /* ---- stream: in-order execution --------------------------------------------------------------------------------- */
 
 typedef struct tt_task {

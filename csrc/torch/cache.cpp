@@ -60,6 +60,13 @@ void open_remote(tt_cache_options* o) {
   if (!store.is_none()) o->remote = {store.release().ptr(), remote_get, remote_put};
 }
 
+// The PyTorch whose meta kernels answer: the one that is running, not the one that this was built with.
+const char* torch_version() {
+  py::gil_scoped_acquire gil;
+  const py::object version = py::module::import("torch.version");
+  return strdup(py::cast<std::string>(py::str("torch {} {}").format(version.attr("__version__"), version.attr("git_version"))).c_str());
+}
+
 // ---- statistics -----------------------------------------------------------------------------------------------------
 
 const tt_cache* cache_if_open() {
@@ -126,7 +133,7 @@ py::list cache_scan(const std::string& root, bool verify) {
   py::list out;
   check(tt_cache_scan(root.c_str(), verify, [](void* list, const tt_cache_entry_info* e) {
     static_cast<py::list*>(list)->append(
-        py::make_tuple(e->file, e->name, e->plugin, e->size, e->used_ns, e->created_ns, e->compile_ns, e->problem));
+        py::make_tuple(e->file, e->name, e->plugin, e->size, e->used_ns, e->created_ns, e->compile_ns, e->is_note, e->problem));
     return true;
   }, &out));
   return out;
@@ -162,6 +169,7 @@ const tt_cache_options& cache_options() {
     o.tier3 = tt_env_string(TT_ENV_TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT);
     o.tier3_limit = tt_env_bytes(TT_ENV_TORCH_TPU_TIER3_COMPILATION_CACHE_SIZE);
     if (strstr(o.tier3, "://")) open_remote(&o);
+    if (o.tier2 || (o.tier3 && *o.tier3)) o.host = torch_version();
     return o;
   }();
   return options;

@@ -19,7 +19,10 @@ class CacheTier(NamedTuple):
     stores: int
     """Programs written."""
     store_failures: int
-    """Programs that could not be written."""
+    """Programs and notes that could not be written."""
+    notes_read: int
+    """Calls whose checks by PyTorch's meta kernels were remembered."""
+    notes_written: int
     waits: int
     """Programs that another process was compiling."""
     dropped: int
