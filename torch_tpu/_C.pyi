@@ -33,7 +33,23 @@ def _set_precision(precision: int) -> None: ...
 def _get_precision() -> int: ...
 def _set_search_dirs(folders: list[str]) -> None: ...
 def _cache_stats() -> dict[str, float]:
-    """requests, hits, compilations, inlined, queued, donated, compile_seconds."""
+    """requests, hits, compilations, inlined, queued, donated, compile_seconds, peak_host_bytes."""
+
+def _cache_tier(tier: int) -> dict[str, Any] | None:
+    """root, and one count for each row of TT_CACHE_COUNTERS (csrc/cache/cache.h). None: the tier is off."""
+
+def _cache_programs() -> list[tuple[str, str, int, int, int, int, int, int]]:
+    """name, key, tier it came from (1: compiled), compile_ns, load_ns, size, reads, last_read_ns; in order of first use."""
+
+def _cache_scan(root: str, verify: bool) -> list[tuple[str, str | None, str | None, int, int, int, int, bool, str | None]]:
+    """file, name, plugin, size, used_ns, created_ns, compile_ns, is_note, problem."""
+
+def _cache_prune(root: str, limit: int, unused_ns: int) -> tuple[int, int]:
+    """Entries and bytes removed. A negative bound is none."""
+
+def _cache_remove(root: str, file: str) -> None: ...
+def _cache_tier2_folder(setting: str) -> str | None: ...
+def _parse_bytes(text: str) -> int: ...
 
 def _op_table() -> list[dict[str, Any]]:
     """One dict per overload that runs natively: name, row, family, and the flags random, foreach and pointwise."""

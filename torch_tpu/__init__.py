@@ -31,7 +31,7 @@ def register() -> None:
     from torch_tpu import _storage, backends, tpu
 
     torch._register_device_module("tpu", tpu)
-    for name in ("memory", "random", "streams", "modes"):  # one module under both names, not two copies
+    for name in ("compile_cache", "memory", "random", "streams", "modes"):  # one module under both names, not two copies
         sys.modules["torch.tpu." + name] = sys.modules["torch_tpu.tpu." + name]
     torch.utils.generate_methods_for_privateuse1_backend()
     _storage.patch()

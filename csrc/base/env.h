@@ -25,6 +25,11 @@ typedef enum tt_env_type { TT_ENV_STRING, TT_ENV_CHOICE, TT_ENV_BOOL, TT_ENV_BYT
   X(TORCH_TPU_HBM_LIMIT, BYTES, "0", "device memory that may be used, such as 16GiB; 0: all there is")              \
   X(TORCH_TPU_INTERNAL_XLA_OPTIONS, STRING, "", "XLA options for every compilation: name=value name=value ...")     \
   X(TORCH_TPU_INTERNAL_FFI, BOOL, "1", "use own kernels where a CPU plugin allows it")                              \
+  X(TORCH_TPU_TIER2_COMPILATION_CACHE, STRING, "",                                                                  \
+    "name of the compile cache in this host's memory, or disabled; empty: off in a lone process, else default")     \
+  X(TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT, STRING, "",                                                             \
+    "folder or fsspec address (gs://...) of the compile cache that outlives processes; empty: off")                 \
+  X(TORCH_TPU_TIER3_COMPILATION_CACHE_SIZE, BYTES, "8GiB", "what that folder may grow to; 0: no bound")             \
   X(TORCH_TPU_LOG, STRING, "", "what to log on stderr")                                                             \
   X(TORCH_TPU_DUMP_TO, STRING, "", "folder that gets the StableHLO text of every compiled program")
 

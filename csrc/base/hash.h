@@ -1,4 +1,4 @@
-/* Hash of an array of 64-bit words into 128 bits, for keys of caches (not for adversaries).
+/* Hash of an array of 64-bit words, or of bytes, into 128 bits: for keys and checksums of caches (not for adversaries).
  *
  * Two lanes take each pair of words through a 64x64->128 multiplication; a lane's old state is also added after the
  * product, so that a factor of zero does not forget what came before. */
@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef struct {
   uint64_t lo, hi;
@@ -22,22 +23,49 @@ static inline uint64_t tt_hash_mix(uint64_t a, uint64_t b) {
 
 static inline uint64_t tt_hash_rotate(uint64_t x, int bits) { return x << bits | x >> (64 - bits); }
 
-static inline tt_hash128 tt_hash_words(const uint64_t *w, size_t n) {
-  const uint64_t k0 = 0x9E3779B97F4A7C15u, k1 = 0xD1B54A32D192ED03u, k2 = 0x8CB92BA72F3D8DD7u, k3 = 0xAAAAAAAA55555555u;
-  uint64_t a = k0 ^ n, b = k1 + n;
-  for (size_t i = 0; i < n; i += 2) {
-    uint64_t x = w[i], y = i + 1 < n ? w[i + 1] : k3;
-    uint64_t next_a = tt_hash_mix(x ^ a, y ^ k2) + tt_hash_rotate(a, 23);
-    uint64_t next_b = tt_hash_mix(y ^ b, x ^ k1) + tt_hash_rotate(b, 41);
-    a = next_a;
-    b = next_b;
-  }
-  tt_hash128 h = {tt_hash_mix(a ^ k1, b ^ k2), tt_hash_mix(b ^ k0, tt_hash_rotate(a, 32) ^ k3)};
-  h.lo ^= a;
-  h.hi ^= b;
-  h.lo = tt_hash_mix(h.lo ^ k2, k0 | 1) ^ h.hi >> 29;
-  h.hi = tt_hash_mix(h.hi ^ k0, k1 | 1) ^ h.lo >> 31;
+static const uint64_t tt_hash_k[4] = {0x9E3779B97F4A7C15u, 0xD1B54A32D192ED03u, 0x8CB92BA72F3D8DD7u, 0xAAAAAAAA55555555u};
+
+typedef struct {
+  uint64_t a, b;
+} tt_hash_lanes;
+
+/* `n` is the length in whatever unit the caller counts: lengths must not be taken for contents. */
+static inline tt_hash_lanes tt_hash_begin(size_t n) { return (tt_hash_lanes){tt_hash_k[0] ^ n, tt_hash_k[1] + n}; }
+
+static inline void tt_hash_add(tt_hash_lanes *s, uint64_t x, uint64_t y) {
+  uint64_t a = tt_hash_mix(x ^ s->a, y ^ tt_hash_k[2]) + tt_hash_rotate(s->a, 23);
+  s->b = tt_hash_mix(y ^ s->b, x ^ tt_hash_k[1]) + tt_hash_rotate(s->b, 41);
+  s->a = a;
+}
+
+static inline tt_hash128 tt_hash_end(tt_hash_lanes s) {
+  const uint64_t *k = tt_hash_k;
+  tt_hash128 h = {tt_hash_mix(s.a ^ k[1], s.b ^ k[2]), tt_hash_mix(s.b ^ k[0], tt_hash_rotate(s.a, 32) ^ k[3])};
+  h.lo ^= s.a;
+  h.hi ^= s.b;
+  h.lo = tt_hash_mix(h.lo ^ k[2], k[0] | 1) ^ h.hi >> 29;
+  h.hi = tt_hash_mix(h.hi ^ k[0], k[1] | 1) ^ h.lo >> 31;
   return h;
+}
+
+static inline tt_hash128 tt_hash_words(const uint64_t *w, size_t n) {
+  tt_hash_lanes s = tt_hash_begin(n);
+  for (size_t i = 0; i < n; i += 2) tt_hash_add(&s, w[i], i + 1 < n ? w[i + 1] : tt_hash_k[3]);
+  return tt_hash_end(s);
+}
+
+/* The same for bytes, the last of which are filled up with zeros to a pair of words. */
+static inline tt_hash128 tt_hash_bytes(const void *data, size_t n) {
+  const unsigned char *p = (const unsigned char *)data;
+  tt_hash_lanes s = tt_hash_begin(n);
+  for (uint64_t pair[2]; n; p += sizeof pair) {
+    size_t take = n < sizeof pair ? n : sizeof pair;
+    if (take < sizeof pair) pair[0] = pair[1] = 0;
+    memcpy(pair, p, take);
+    tt_hash_add(&s, pair[0], pair[1]);
+    n -= take;
+  }
+  return tt_hash_end(s);
 }
 
 static inline bool tt_hash_equal(tt_hash128 a, tt_hash128 b) { return a.lo == b.lo && a.hi == b.hi; }

@@ -5,15 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "eager/internal.h"
-
-static int64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
 
 /* TORCH_TPU_DUMP_TO: one file for each module, numbered in order of compilation. */
 static void module_dump(const tt_device *d, const char *name, const tt_strbuf *text, long long number) {
@@ -34,25 +27,24 @@ static void module_dump(const tt_device *d, const char *name, const tt_strbuf *t
  * lost in that, and compiling without it takes half the time. */
 enum { QUICK_COST = 20000 };
 
-static tt_status source_compile(tt_device *d, const tt_source *source, double cost, tt_executable **out_executable) {
+static tt_status source_compile(tt_device *d, const tt_source *source, double cost, const tt_cache_waiter *waiter,
+                                tt_executable **out_executable) {
   tt_strbuf text = TT_STRBUF_INIT;
   tt_status status = source->print(source->what, &text);
   if (!status) {
-    long long number = atomic_fetch_add(&d->compilations, 1);
+    long long number = atomic_fetch_add(&d->programs, 1);
     if (d->dump_dir) module_dump(d, source->name, &text, number);
-    int64_t start = now_ns();
-    const char *options = cost <= QUICK_COST ? d->quick_options : d->xla_options;
-    status = tt_executable_compile(d->client, text.data, text.size, &(tt_compile_options){.env_overrides = options}, out_executable);
-    atomic_fetch_add(&d->compile_ns, now_ns() - start);
-    status = tt_status_annotate(status, "%s: the XLA compiler failed", source->name);
+    tt_compile_options options = {.env_overrides = cost <= QUICK_COST ? d->quick_options : d->xla_options};
+    status = tt_cache_compile(d->cache, text.data, text.size, &options, source->name, waiter, out_executable);
+    if (tt_status_get_code(status) != TT_INTERRUPTED) status = tt_status_annotate(status, "%s: the XLA compiler failed", source->name);
   }
   tt_strbuf_free(&text);
   return status;
 }
 
 /* The code is COMPILING, and this thread does it. */
-static void code_compile(tt_device *d, tt_code *c, const tt_source *source) {
-  tt_status status = source_compile(d, source, c->cost, &c->executable);
+static void code_compile(tt_device *d, tt_code *c, const tt_source *source, const tt_cache_waiter *waiter) {
+  tt_status status = source_compile(d, source, c->cost, waiter, &c->executable);
   c->cheap = !d->is_cpu || c->cost <= d->options.inline_cost;
   pthread_mutex_lock(&d->compiler.lock);
   c->error = status;
@@ -90,7 +82,7 @@ static void *compiler_main(void *argument) {
     m->first = job->next;
     if (!m->first) m->last = &m->first;
     pthread_mutex_unlock(&m->lock);
-    code_compile(d, job->code, &job->source);
+    code_compile(d, job->code, &job->source, NULL);
     free(job);
     pthread_mutex_lock(&m->lock);
   }
@@ -150,7 +142,7 @@ void tt_code_begin(tt_device *d, tt_code *c, tt_source source) {
   m->first = NULL;
   m->last = &m->first;
   pthread_mutex_unlock(&m->lock);
-  code_compile(d, c, &source);
+  code_compile(d, c, &source, NULL);
   free(job);
 }
 
@@ -163,13 +155,27 @@ tt_status tt_code_wait(tt_device *d, tt_code *c) {
   return status;
 }
 
+typedef struct compile_wait {
+  tt_device *device;
+  void *token;
+} compile_wait;
+
+/* Another process compiles the same program: may we go on waiting? */
+static tt_status compile_wait_check(void *context) {
+  compile_wait *w = context;
+  tt_device_wait_end(w->device, w->token);
+  bool interrupted = w->device->options.hooks.interrupted && w->device->options.hooks.interrupted();
+  w->token = tt_device_wait_begin(w->device);
+  return interrupted ? tt_status_make(TT_INTERRUPTED, "interrupted while waiting for a compilation") : TT_OK;
+}
+
 tt_status tt_code_require(tt_device *d, tt_code *c, tt_source source) {
   if (tt_code_get_state(c) == TT_CODE_READY) return TT_OK;
   code_forget_failure(d, c);
-  void *token = tt_device_wait_begin(d);
-  if (code_claim(c)) code_compile(d, c, &source);
+  compile_wait wait = {d, tt_device_wait_begin(d)};
+  if (code_claim(c)) code_compile(d, c, &source, &(tt_cache_waiter){compile_wait_check, &wait});
   tt_status status = tt_code_wait(d, c);
-  tt_device_wait_end(d, token);
+  tt_device_wait_end(d, wait.token);
   return status;
 }
 

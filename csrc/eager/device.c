@@ -62,6 +62,7 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
   if (d->options.inline_cost <= 0) d->options.inline_cost = DEFAULT_INLINE_COST;
   d->plugin = plugin;
   d->client = client;
+  d->cache = tt_cache_create(client, &options->cache);
   d->is_cpu = tt_client_is_cpu(client);
   d->target = choose_target(d);
   d->xla_options = compile_options_text(d->is_cpu, false, options->xla_options);
@@ -91,6 +92,7 @@ void tt_device_close(tt_device *d) {
   free(d->key.storages);
   tt_pool_drop(&d->values);
   tt_pool_drop(&d->storages);
+  tt_cache_destroy(d->cache);
   tt_client_destroy(d->client);
   pthread_mutex_destroy(&d->check_lock);
   free(d->plugin_path);
@@ -108,7 +110,10 @@ void tt_device_enter(tt_device *d) {
   }
 }
 
-void tt_device_mark_forked(tt_device *d) { atomic_store(&d->forked, true); }
+void tt_device_mark_forked(tt_device *d) {
+  atomic_store(&d->forked, true);
+  tt_cache_mark_forked(d->cache);
+}
 
 tt_status tt_device_usable(tt_device *d) {
   if (!atomic_load_explicit(&d->forked, memory_order_relaxed)) return TT_OK;
@@ -156,14 +161,17 @@ tt_device_info tt_device_describe(const tt_device *d) {
   return info;
 }
 
+const tt_cache *tt_device_cache(const tt_device *d) { return d->cache; }
+
 tt_cache_stats tt_device_cache_stats(const tt_device *d) {
+  tt_cache_totals total = tt_cache_total(d->cache);
   return (tt_cache_stats){
       .requests = atomic_load(&d->requests),
       .hits = atomic_load(&d->hits),
-      .compilations = atomic_load(&d->compilations),
+      .compilations = total.compilations,
       .inlined = atomic_load(&d->inlined),
       .queued = atomic_load(&d->queued),
       .donated = atomic_load(&d->donated),
-      .compile_seconds = (double)atomic_load(&d->compile_ns) * 1e-9,
+      .compile_seconds = (double)total.compile_ns * 1e-9,
   };
 }

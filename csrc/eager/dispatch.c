@@ -52,12 +52,14 @@ static void request_free(plan_request *r) {
 
 static tt_status plan_make(tt_device *d, const tt_call *call, const tt_miss_hook *miss, plan_request *r, tt_plan **out_plan) {
   tt_miss_hint hint = {0};
-  if (miss && miss->fn) TT_TRY(miss->fn(miss->context, &hint));
+  uint8_t *memory = NULL; /* of a recalled hint */
+  TT_TRY(tt_hint_get(d, call, r->words, r->word_count, miss, &hint, &memory));
   tt_layout_hint layouts[8];
   for (int i = 0; i < hint.count; i++) layouts[i] = (tt_layout_hint){hint.results[i].rank, hint.results[i].strides};
   tt_plan *plan = tt_calloc(1, sizeof *plan);
   tt_status status = tt_program_build(call, r->specs, r->spec_count, layouts, hint.count, d->target,
                                       (hlo_precision)tt_device_precision(), &plan->program);
+  free(memory);
   if (status) {
     tt_plan_free(plan);
     return status;

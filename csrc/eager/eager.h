@@ -16,6 +16,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "cache/cache.h"
 #include "ops/call.h"
 
 #ifdef __cplusplus
@@ -43,6 +44,7 @@ typedef struct tt_device_options {
   const char *xla_options;  /* see tt_compile_options.env_overrides */
   const char *dump_dir;     /* every compiled program is written there as text; null: nowhere */
   bool no_kernels;          /* CPU plugins: plain programs only, without our own kernels */
+  tt_cache_options cache;   /* of compiled programs, outside of the process */
   double inline_cost;       /* programs up to this cost (hlo_builder_cost) run on the caller's thread; 0: default */
 } tt_device_options;
 
@@ -120,6 +122,7 @@ typedef struct tt_cache_stats {
   double compile_seconds;
 } tt_cache_stats;
 tt_cache_stats tt_device_cache_stats(const tt_device *d);
+const tt_cache *tt_device_cache(const tt_device *d); /* for its statistics */
 
 /* ---- storages ----------------------------------------------------------------------------------------------- */
 

@@ -162,6 +162,10 @@ static inline tt_code_state tt_code_get_state(tt_code *c) {
   return (tt_code_state)atomic_load_explicit(&c->state, memory_order_acquire);
 }
 void tt_code_clear(tt_code *c);
+/* Asks the miss hook, unless the compile cache remembers what it said of a call with these key words. *out_memory is
+ * what the hint points into; free it. */
+tt_status tt_hint_get(tt_device *d, const tt_call *call, const uint64_t *words, size_t count, const tt_miss_hook *miss,
+                      tt_miss_hint *hint, uint8_t **out_memory) TT_MUST_USE;
 
 /* ---- stream: in-order execution --------------------------------------------------------------------------------- */
 
@@ -316,6 +320,7 @@ struct tt_device {
   char *plugin_path, *xla_options, *quick_options, *dump_dir;
   tt_plugin *plugin;
   tt_client *client;
+  tt_cache *cache;
   bool is_cpu; /* programs run on the thread that starts them; else the device computes by itself */
   tt_target target;
   atomic_bool forked, launch_blocking, defer;
@@ -335,8 +340,8 @@ struct tt_device {
   atomic_int check_count;
   tt_status unseen; /* the first asynchronous failure that nobody has seen; under check_lock */
   atomic_llong live_bytes, peak_bytes, live_values, total_values;
-  atomic_llong requests, hits, compilations, inlined, queued, donated, compile_ns;
   tt_region_stats region_stats; /* under the dispatch flag */
+  atomic_llong requests, hits, programs, inlined, queued, donated;
 };
 
 void tt_device_enter(tt_device *d); /* takes the dispatch flag */

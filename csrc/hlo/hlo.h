@@ -57,6 +57,8 @@ typedef struct hlo_function {
 tt_status hlo_builder_finish_function(hlo_builder *b, hlo_function *out_function) TT_MUST_USE;
 /* An estimate of the work: about one unit per element touched or multiply-add; grows as operations are added. */
 double hlo_builder_cost(const hlo_builder *b);
+/* Adds to it: for what the builder can't know, as the work of a custom call. */
+void hlo_add_cost(hlo_builder *b, double units);
 
 /* ---- types -------------------------------------------------------------------------------------------------- */
 

@@ -39,6 +39,7 @@ void after_fork_in_child() {
 }
 
 tt_device* open() {
+  const tt_cache_options& cache = cache_options();  // may run Python, so not under the lock
   std::lock_guard<std::mutex> guard(open_lock);
   if (tt_device* d = opened.load()) return d;
   std::vector<const char*> dirs;
@@ -52,6 +53,7 @@ tt_device* open() {
   options.defer = tt_env_bool(TT_ENV_TORCH_TPU_DEFER_AND_FUSE);
   options.memory_limit = tt_env_bytes(TT_ENV_TORCH_TPU_HBM_LIMIT);
   options.xla_options = tt_env_string(TT_ENV_TORCH_TPU_INTERNAL_XLA_OPTIONS);
+  options.cache = cache;
   options.dump_dir = tt_env_string(TT_ENV_TORCH_TPU_DUMP_TO);
   options.no_kernels = !tt_env_bool(TT_ENV_TORCH_TPU_INTERNAL_FFI);
   tt_device* d = nullptr;

@@ -16,6 +16,8 @@ tt_device* device();
 // The device if it is open, else null. Never loads anything.
 tt_device* device_if_open();
 bool in_bad_fork();
+// What the environment says of the compile cache; what it points to lives for ever.
+const tt_cache_options& cache_options();
 // The site-packages folders where plugins are looked for.
 void set_search_dirs(std::vector<std::string> dirs);
 // Waits for all work, keeping failures to itself: for interpreter exit.

@@ -12,6 +12,7 @@ extern "C" {
 
 namespace tt {
 void register_hooks();
+void bind_cache(pybind11::module& m);
 }
 
 namespace {
@@ -38,20 +39,6 @@ py::dict memory_stats() {
   out["allocation.all.current"] = s.live_values;
   out["allocation.all.allocated"] = s.total_values;
   out["bytes_limit"] = s.limit_bytes;
-  return out;
-}
-
-py::dict cache_stats() {
-  tt_cache_stats s{};
-  if (tt_device* d = tt::device_if_open()) s = tt_device_cache_stats(d);
-  py::dict out;
-  out["requests"] = s.requests;
-  out["hits"] = s.hits;
-  out["compilations"] = s.compilations;
-  out["inlined"] = s.inlined;
-  out["queued"] = s.queued;
-  out["donated"] = s.donated;
-  out["compile_seconds"] = s.compile_seconds;
   return out;
 }
 
@@ -171,7 +158,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("_reset_peak_memory", [] {
     if (tt_device* d = tt::device_if_open()) tt_device_reset_peak_memory(d);
   });
-  m.def("_cache_stats", &cache_stats);
+  tt::bind_cache(m);
   m.def("_op_counts", &op_counts);
   m.def("_reset_op_counts", &reset_op_counts);
   m.def("_op_table", &op_table);

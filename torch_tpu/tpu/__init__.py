@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch_tpu import _C
 
-from . import memory, modes, random, streams
+from . import compile_cache, memory, modes, random, streams
 from ._utils import _device_index
+from .compile_cache import CacheTier, CompileCacheStats, CompiledProgram, _get_cache_stats, compile_cache_stats
 from .memory import (
     empty_cache,
     max_memory_allocated,
@@ -45,7 +46,8 @@ from .random import (
 from .streams import Event, Stream, current_stream, default_stream, set_stream, stream
 
 __all__ = [
-    "EagerMode", "Event", "OpCount", "Precision", "Stream", "TpuDeviceProperties", "current_device", "current_stream",
+    "CacheTier", "CompileCacheStats", "CompiledProgram", "EagerMode", "Event", "OpCount", "Precision", "Stream", "TpuDeviceProperties",
+    "compile_cache", "compile_cache_stats", "current_device", "current_stream",
     "default_generators", "default_stream", "device", "device_count", "device_of", "eager_mode", "empty_cache",
     "get_amp_supported_dtype", "get_cpu_fallback", "get_device_name", "get_device_properties", "get_rng_state",
     "get_rng_state_all", "init", "initial_seed", "is_available", "is_bf16_supported", "is_initialized", "manual_seed",
@@ -168,18 +170,6 @@ def op_coverage() -> dict[str, OpCount]:
 
 def reset_op_coverage() -> None:
     _C._reset_op_counts()
-
-
-class _CacheStats(NamedTuple):
-    num_cache_reqs: int
-    num_cache_hits: int
-    num_compilations: int
-
-
-def _get_cache_stats() -> _CacheStats:
-    """The compile cache of this process."""
-    stats = _C._cache_stats()
-    return _CacheStats(stats["requests"], stats["hits"], stats["compilations"])
 
 
 _NOT_YET = {

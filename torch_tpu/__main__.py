@@ -1,0 +1,18 @@
+"""``python -m torch_tpu``: tools. None of them loads a plugin."""
+
+import argparse
+import sys
+
+from torch_tpu import _cache_cli
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m torch_tpu", description=__doc__.partition(":")[2].strip())
+    tools = parser.add_subparsers(metavar="TOOL", required=True)
+    _cache_cli.add_parser(tools)
+    options = parser.parse_args(arguments)
+    return options.run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
