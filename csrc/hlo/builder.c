@@ -23,6 +23,7 @@ void hlo_builder_destroy(hlo_builder *b) {
   tt_strbuf_free(&b->body);
   tt_strbuf_free(&b->text);
   free(b->params);
+  free(b->trace);
   free(b);
 }
 
@@ -179,6 +180,27 @@ static void print_regions(hlo_builder *b, const hlo_op *op) {
   b->cost = cost_before + (b->cost - cost_before) * op->region_repeats;
 }
 
+void hlo_builder_trace(hlo_builder *b) { b->traces = true; }
+
+const hlo_traced *hlo_builder_traced(const hlo_builder *b, int *out_count) {
+  *out_count = b->trace_count;
+  return b->trace;
+}
+
+static void trace_op(hlo_builder *b, const hlo_op *op, const hlo_value *operands, const hlo_value *results) {
+  if (b->trace_count == b->trace_capacity) {
+    b->trace_capacity = 2 * b->trace_capacity + 64;
+    b->trace = tt_realloc(b->trace, (size_t)b->trace_capacity * sizeof *b->trace);
+  }
+  hlo_traced *t = &b->trace[b->trace_count++];
+  *t = (hlo_traced){.name = op->name, .attributes = op->attributes, .operand_count = op->operand_count,
+                    .is_plain = op->result_count == 1 && !op->region_count};
+  for (int i = 0; i < op->operand_count && i < HLO_TRACE_OPERANDS; i++) t->operands[i] = operands[i].id;
+  if (!op->result_count) return;
+  t->result = results[0].id;
+  t->type = results[0].type;
+}
+
 void hlo_op_emit(hlo_builder *b, const hlo_op *op, hlo_value *out) {
   if (!hlo_check_operands(b, op->name, op->operand_count, op->operands)) {
     hlo_fill_none(b, op->result_count, out);
@@ -199,6 +221,7 @@ void hlo_op_emit(hlo_builder *b, const hlo_op *op, hlo_value *out) {
   tt_strbuf_add(&b->body, op->result_count == 1 ? ") -> " : ") -> (");
   print_types(&b->body, op->result_count, out);
   tt_strbuf_add(&b->body, op->result_count == 1 ? "\n" : ")\n");
+  if (b->traces && !b->depth && !b->failure) trace_op(b, op, operands, out);
   if (b->failure) hlo_fill_none(b, op->result_count, out);
 }
 

@@ -55,6 +55,17 @@ typedef struct hlo_function {
   const char *rest;          /* ") -> (...) { ... }" */
 } hlo_function;
 tt_status hlo_builder_finish_function(hlo_builder *b, hlo_function *out_function) TT_MUST_USE;
+/* The operations so far, if tracing was switched on: for whoever wants to see what was built, not only its text. */
+enum { HLO_TRACE_OPERANDS = 3 };
+typedef struct hlo_traced {
+  const char *name, *attributes; /* attributes: as printed, or null */
+  int operand_count;             /* the first HLO_TRACE_OPERANDS are there */
+  uint32_t operands[HLO_TRACE_OPERANDS], result; /* ids; result: of the first one */
+  const hlo_type *type;          /* of the first result; null: there is none */
+  bool is_plain;                 /* one result, no bodies */
+} hlo_traced;
+void hlo_builder_trace(hlo_builder *b);
+const hlo_traced *hlo_builder_traced(const hlo_builder *b, int *out_count);
 /* An estimate of the work: about one unit per element touched or multiply-add; grows as operations are added. */
 double hlo_builder_cost(const hlo_builder *b);
 /* Adds to it: for what the builder can't know, as the work of a custom call. */
@@ -288,6 +299,9 @@ hlo_value hlo_custom_call(hlo_builder *b, const char *target, int count, const h
 /* The same for any number of results. */
 void hlo_custom_call_variadic(hlo_builder *b, const char *target, int count, const hlo_value *operands,
                               int result_count, const hlo_type *const *types, const char *config, hlo_value *out);
+/* The same; aliases: for each result the operand whose memory it may take, or -1. */
+void hlo_custom_call_aliased(hlo_builder *b, const char *target, int count, const hlo_value *operands, int result_count,
+                             const hlo_type *const *types, const int *aliases, hlo_value *out);
 /* Calls another function of the module: results of the given types. */
 void hlo_call(hlo_builder *b, const char *function, int count, const hlo_value *operands, int result_count,
               const hlo_type *const *types, hlo_value *out);

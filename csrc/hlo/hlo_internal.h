@@ -22,6 +22,9 @@ struct hlo_builder {
   int depth;            /* of nested regions */
   hlo_param_info *params;
   int param_count, param_capacity;
+  bool traces;
+  hlo_traced *trace; /* of operations outside of bodies */
+  int trace_count, trace_capacity;
   const char *result_types; /* of the function: null until hlo_return */
   hlo_precision precision;
   double cost;

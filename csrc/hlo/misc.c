@@ -58,8 +58,22 @@ static void print_layouts(tt_strbuf *s, const char *name, int count, const hlo_t
   tt_strbuf_add(s, "]");
 }
 
+static void print_aliases(tt_strbuf *s, int count, const int *aliases) {
+  static const char first[] = ", output_operand_aliases = [";
+  const char *before = first;
+  for (int i = 0; i < count; i++) {
+    if (aliases[i] < 0) continue;
+    tt_strbuf_printf(s, "%s#stablehlo.output_operand_alias<output_tuple_indices = [", before);
+    if (count > 1) tt_strbuf_printf(s, "%d", i);
+    tt_strbuf_printf(s, "], operand_index = %d, operand_tuple_indices = []>", aliases[i]);
+    before = ", ";
+  }
+  if (before != first) tt_strbuf_add(s, "]");
+}
+
 static const char *custom_call_attributes(hlo_builder *b, const char *target, int count, const hlo_value *operands,
-                                          int result_count, const hlo_type *const *types, const char *config) {
+                                          int result_count, const hlo_type *const *types, const char *config,
+                                          const int *aliases) {
   const hlo_type **operand_types = tt_arena_alloc(b->arena, ((size_t)count + 1) * sizeof *operand_types);
   for (int i = 0; i < count; i++) operand_types[i] = operands[i].type;
   tt_strbuf s = TT_STRBUF_INIT;
@@ -67,11 +81,12 @@ static const char *custom_call_attributes(hlo_builder *b, const char *target, in
   if (config) tt_strbuf_printf(&s, ", backend_config = %s", config);
   print_layouts(&s, "operand_layouts", count, operand_types);
   print_layouts(&s, "result_layouts", result_count, types);
+  if (aliases) print_aliases(&s, result_count, aliases);
   return hlo_take_text(b, &s);
 }
 
-void hlo_custom_call_variadic(hlo_builder *b, const char *target, int count, const hlo_value *operands,
-                              int result_count, const hlo_type *const *types, const char *config, hlo_value *out) {
+static void custom_call(hlo_builder *b, const char *target, int count, const hlo_value *operands, int result_count,
+                        const hlo_type *const *types, const char *config, const int *aliases, hlo_value *out) {
   if (!hlo_check_operands(b, "stablehlo.custom_call", count, operands)) {
     hlo_fill_none(b, result_count, out);
     return;
@@ -79,11 +94,21 @@ void hlo_custom_call_variadic(hlo_builder *b, const char *target, int count, con
   hlo_op op = {.name = "stablehlo.custom_call",
                .operand_count = count,
                .operands = operands,
-               .attributes = custom_call_attributes(b, target, count, operands, result_count, types, config),
+               .attributes = custom_call_attributes(b, target, count, operands, result_count, types, config, aliases),
                .result_count = result_count,
                .result_types = types};
   hlo_op_emit(b, &op, out);
   for (int i = 0; i < result_count && !hlo_failed(b); i++) hlo_add_cost(b, (double)hlo_type_numel(types[i]));
+}
+
+void hlo_custom_call_variadic(hlo_builder *b, const char *target, int count, const hlo_value *operands,
+                              int result_count, const hlo_type *const *types, const char *config, hlo_value *out) {
+  custom_call(b, target, count, operands, result_count, types, config, NULL, out);
+}
+
+void hlo_custom_call_aliased(hlo_builder *b, const char *target, int count, const hlo_value *operands, int result_count,
+                             const hlo_type *const *types, const int *aliases, hlo_value *out) {
+  custom_call(b, target, count, operands, result_count, types, NULL, aliases, out);
 }
 
 hlo_value hlo_custom_call(hlo_builder *b, const char *target, int count, const hlo_value *operands,

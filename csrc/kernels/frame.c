@@ -149,8 +149,17 @@ static XLA_FFI_Error *run(const XLA_FFI_Call_Frame *frame, const char *name, tt_
 TT_KERNELS(TT_X)
 #undef TT_X
 
+#define TT_X(name, version)                                                           \
+  static XLA_FFI_Error *call_##name(XLA_FFI_Call_Frame *f) {                           \
+    if (answer_metadata(f)) return NULL;                                               \
+    tt_outcome outcome = f->stage == XLA_FFI_STAGE_EXECUTE ? tt_kernel_##name(f) : TT_CALL_IS_WRONG; \
+    return outcome == TT_CALL_DONE ? NULL : fail(f, TARGET(name, version), outcome);   \
+  }
+TT_WIDE_KERNELS(TT_X)
+#undef TT_X
+
 const tt_handler tt_kernels[TT_KERNEL_COUNT] = {
 #define TT_X(name, version) {TARGET(name, version), call_##name},
-    TT_KERNELS(TT_X)
+    TT_KERNELS(TT_X) TT_WIDE_KERNELS(TT_X)
 #undef TT_X
 };

@@ -30,6 +30,10 @@ typedef enum tt_outcome { TT_CALL_DONE, TT_CALL_IS_WRONG, TT_CALL_LACKS_MEMORY }
 TT_KERNELS(TT_X)
 #undef TT_X
 
+#define TT_X(name, version) tt_outcome tt_kernel_##name(const struct XLA_FFI_Call_Frame *f);
+TT_WIDE_KERNELS(TT_X)
+#undef TT_X
+
 /* The frame has these numbers of operands and results, all of this rank. */
 bool tt_frame_is(const tt_frame *f, int operands, int results, int rank);
 /* An integer attribute; false if it is not there. */

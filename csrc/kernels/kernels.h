@@ -27,9 +27,13 @@
   X(index, 1) X(take, 1)
 /* clang-format on */
 
+/* lane_steps(words i64[n], pack f32, any number of f32 arrays) -> any number of f32 arrays: kernels/lanes.h tells what the
+ * words say. Reads XLA's frame itself, since there may be thousands of arrays. */
+#define TT_WIDE_KERNELS(X) X(lane_steps, 1)
+
 typedef enum tt_kernel_id {
 #define TT_X(name, version) TT_KERNEL_##name,
-  TT_KERNELS(TT_X)
+  TT_KERNELS(TT_X) TT_WIDE_KERNELS(TT_X)
 #undef TT_X
   TT_KERNEL_COUNT
 } tt_kernel_id;

@@ -2,6 +2,8 @@
  * sees through them; writing the text costs no more than copying the programs' own. */
 #include "ops/module.h"
 
+#include "ops/lanes.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +22,10 @@ static int program_alias(const tt_program *p, int input) {
   return -1;
 }
 
-void tt_module_print_program(const tt_program *p, tt_strbuf *out) {
+static tt_status print_lanes(const tt_program *p, tt_strbuf *out);
+
+tt_status tt_module_print_program(const tt_program *p, tt_strbuf *out) {
+  if (p->lanes) return print_lanes(p, out);
   tt_strbuf_add(out, "module @");
   print_symbol(p->name, out);
   tt_strbuf_add(out, " {\nfunc.func public @main(");
@@ -32,6 +37,7 @@ void tt_module_print_program(const tt_program *p, tt_strbuf *out) {
   }
   tt_strbuf_add(out, p->function.rest);
   tt_strbuf_add(out, "\n}\n");
+  return TT_OK;
 }
 
 /* ---- several ------------------------------------------------------------------------------------------------ */
@@ -58,6 +64,10 @@ typedef struct composer {
   size_t slot_count;
   hlo_value flag;                /* of the nodes so far, or none */
   int check_base;
+  tt_lane_group *lanes;          /* of the nodes before this one that are not written yet */
+  bool *needed;
+  int *in_place;
+  const hlo_type **types;        /* by number */
 } composer;
 
 static const hlo_type *array_type(const composer *c, const tt_array_type *t) {
@@ -78,14 +88,19 @@ static int function_of(composer *c, const tt_program *p) {
   }
 }
 
+static void find_types(composer *c) {
+  const tt_module *m = c->m;
+  c->types = tt_arena_alloc(c->arena, sizeof *c->types * (size_t)m->array_count);
+  for (int n = 0; n < m->node_count; n++) {
+    const tt_program *p = m->nodes[n].program;
+    for (int i = 0; i < p->input_count; i++) c->types[m->nodes[n].inputs[i]] = array_type(c, &p->input_types[i]);
+    for (int o = 0; o < p->output_count; o++) c->types[m->nodes[n].first_output + o] = array_type(c, &p->output_types[o]);
+  }
+}
+
 static void declare_params(composer *c) {
   const tt_module *m = c->m;
-  const tt_array_type **types = tt_arena_alloc(c->arena, sizeof *types * (size_t)m->array_count);
-  for (int n = 0; n < m->node_count; n++)
-    for (int i = 0; i < m->nodes[n].program->input_count; i++)
-      types[m->nodes[n].inputs[i]] = &m->nodes[n].program->input_types[i];
-  for (int i = 0; i < m->input_count; i++)
-    c->arrays[m->inputs[i]] = hlo_param(c->b, array_type(c, types[m->inputs[i]]), NULL);
+  for (int i = 0; i < m->input_count; i++) c->arrays[m->inputs[i]] = hlo_param(c->b, c->types[m->inputs[i]], NULL);
   for (int o = 0; o < m->output_count; o++)
     if (m->aliases[o] >= 0)
       hlo_param_set_attributes(c->b, m->aliases[o], tt_arena_printf(c->arena, "tf.aliasing_output = %d : i32", o));
@@ -129,13 +144,60 @@ static void call_node(composer *c, const tt_module_node *n) {
   c->check_base += p->check_count;
 }
 
+/* ---- lanes: nodes that are joined and written together ---- */
+
+/* The arrays that main returns or that node `from` and later ones read. */
+static void find_needed(composer *c, int from) {
+  const tt_module *m = c->m;
+  memset(c->needed, 0, (size_t)m->array_count);
+  for (int o = 0; o < m->output_count; o++) c->needed[m->outputs[o]] = true;
+  for (int n = from; n < m->node_count; n++)
+    for (int i = 0; m->nodes[n].wanted && i < m->nodes[n].program->input_count; i++) c->needed[m->nodes[n].inputs[i]] = true;
+}
+
+/* Writes the lanes before node `next`. */
+static void write_lanes(composer *c, int next) {
+  if (tt_lane_group_is_empty(c->lanes)) return;
+  find_needed(c, next);
+  tt_lane_group_write(c->lanes, c->b, c->packs[TT_PACK_F32],
+                      &(tt_lane_frame){c->needed, c->in_place, c->types, c->arrays});
+}
+
+static void add_lanes(composer *c, int n) {
+  const tt_module_node *node = &c->m->nodes[n];
+  const tt_program *p = node->program;
+  int first_number = c->pack_next[TT_PACK_F32];
+  if (tt_lane_group_add(c->lanes, p->lanes, node->inputs, node->first_output, first_number)) return;
+  write_lanes(c, n);
+  if (!tt_lane_group_add(c->lanes, p->lanes, node->inputs, node->first_output, first_number))
+    hlo_fail(c->b, TT_INTERNAL, "the lanes of %s do not fit", p->name);
+}
+
+static void prepare_lanes(composer *c) {
+  const tt_module *m = c->m;
+  c->lanes = tt_lane_group_create(c->arena, m->array_count);
+  c->needed = tt_arena_alloc(c->arena, (size_t)m->array_count + 1);
+  c->in_place = tt_arena_alloc(c->arena, sizeof *c->in_place * (size_t)(m->array_count + 1));
+  for (int i = 0; i < m->array_count; i++) c->in_place[i] = -1;
+  for (int o = 0; o < m->output_count; o++)
+    if (m->aliases[o] >= 0) c->in_place[m->outputs[o]] = m->inputs[m->aliases[o]];
+}
+
 static void print_main(composer *c) {
   const tt_module *m = c->m;
+  find_types(c);
   declare_params(c);
+  prepare_lanes(c);
   for (int n = 0; n < m->node_count; n++) {
-    if (m->nodes[n].wanted) call_node(c, &m->nodes[n]);
+    if (m->nodes[n].wanted && m->nodes[n].program->lanes) {
+      add_lanes(c, n);
+    } else if (m->nodes[n].wanted) {
+      write_lanes(c, n);
+      call_node(c, &m->nodes[n]);
+    }
     for (int p = 0; p < TT_PACK_COUNT; p++) c->pack_next[p] += node_numbers(&m->nodes[n], p);
   }
+  write_lanes(c, m->node_count);
   hlo_value *outputs = tt_arena_alloc(c->arena, sizeof *outputs * (size_t)(m->output_count + 1));
   int count = 0;
   for (int o = 0; o < m->output_count; o++) outputs[count++] = c->arrays[m->outputs[o]];
@@ -176,5 +238,23 @@ tt_status tt_module_print(const tt_module *m, tt_strbuf *out) {
   }
   hlo_builder_destroy(c.b);
   tt_arena_free(&arena);
+  return status;
+}
+
+/* A lone program as lanes: main's inputs and outputs are the program's. */
+static tt_status print_lanes(const tt_program *p, tt_strbuf *out) {
+  int arrays = p->input_count + p->output_count;
+  int *numbers = tt_malloc(sizeof *numbers * 2 * (size_t)(arrays + 1)), *aliases = numbers + arrays + 1;
+  for (int i = 0; i < arrays; i++) numbers[i] = i;
+  for (int o = 0; o < p->output_count; o++) aliases[o] = -1;
+  for (int i = 0; i < p->input_count; i++)
+    if (program_alias(p, i) >= 0) aliases[program_alias(p, i)] = i;
+  tt_module_node node = {p, numbers, p->input_count, true};
+  tt_status status = tt_module_print(&(tt_module){.name = p->name, .nodes = &node, .node_count = 1, .array_count = arrays,
+                                                  .inputs = numbers, .input_count = p->input_count,
+                                                  .outputs = numbers + p->input_count, .output_count = p->output_count,
+                                                  .aliases = aliases},
+                                     out);
+  free(numbers);
   return status;
 }

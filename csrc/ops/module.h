@@ -6,7 +6,7 @@
 #include "ops/program.h"
 
 /* One program's module: main is the program. */
-void tt_module_print_program(const tt_program *p, tt_strbuf *out);
+tt_status tt_module_print_program(const tt_program *p, tt_strbuf *out) TT_MUST_USE;
 
 /* A call of a program. Arrays are known by numbers: those that come from outside and those that programs make. */
 typedef struct tt_module_node {

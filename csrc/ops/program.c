@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/lanes.h"
 #include "ops/lower_state.h"
 
 /* ---- the storages of a call --------------------------------------------------------------------------------- */
@@ -210,6 +211,7 @@ static hlo_builder *lower_call(const build *u, tt_lower_state *s, const tt_lower
   hlo_builder *b = hlo_builder_create(u->scratch, "main", true);
   hlo_builder_set_context(b, tt_arena_printf(u->scratch, "aten::%s", u->call->op->name));
   hlo_builder_set_precision(b, u->precision);
+  if (u->call->op->each && u->target == TT_TARGET_CPU_KERNELS) hlo_builder_trace(b);
   tt_lower l = {.b = b, .op = u->call->op, .default_dtype = u->call->default_dtype, .dtype = u->call->default_dtype,
                 .result_dtype = u->call->default_dtype, .is_cpu = u->target != TT_TARGET_TPU,
                 .has_kernels = u->target == TT_TARGET_CPU_KERNELS, .state = s};
@@ -272,6 +274,19 @@ static void describe_types(tt_program *p, const tt_lower_state *s, const hlo_val
   p->written_types = types + p->output_count - p->has_check - p->written_count;
 }
 
+/* Foreach rows, where the plugin has our kernels. */
+static void describe_lanes(const hlo_builder *b, tt_program *p, const tt_lower_state *s, const hlo_value *outputs) {
+  int count;
+  const hlo_traced *trace = hlo_builder_traced(b, &count);
+  if (!count || p->has_check || (p->packs & ~(1 << TT_PACK_F32))) return;
+  tt_arena scratch = TT_ARENA_INIT;
+  hlo_value *inputs = tt_arena_alloc(&scratch, sizeof *inputs * (size_t)(p->input_count + 1));
+  for (int i = 0; i < p->input_count; i++) inputs[i] = s->sites[s->inputs[i]].before;
+  hlo_value pack = p->packs ? s->packs[TT_PACK_F32] : HLO_NONE;
+  p->lanes = tt_lanes_extract(&p->arena, trace, count, p->input_count, inputs, pack, p->output_count, outputs);
+  tt_arena_free(&scratch);
+}
+
 static void describe(hlo_builder *b, const build *u, const tt_lower_state *s) {
   tt_program *p = u->program;
   p->input_count = s->input_count;
@@ -287,6 +302,7 @@ static void describe(hlo_builder *b, const build *u, const tt_lower_state *s) {
   p->checks = tt_arena_copy(&p->arena, s->check_infos, sizeof *s->check_infos * (size_t)s->check_count);
   if (p->has_check) outputs[p->output_count++] = flag_value(b, s);
   describe_types(p, s, outputs);
+  describe_lanes(b, p, s, outputs);
   hlo_return(b, p->output_count, outputs);
 }
 

@@ -69,6 +69,7 @@ typedef struct tt_program {
   struct tt_check_info { tt_status_code code; const char *message; } const *checks;
   int output_count;
   const tt_array_type *output_types;
+  const struct tt_lanes *lanes;  /* the same as lanes (ops/lanes.h), which is then what is compiled; or null */
   double cost;
 } tt_program;
 

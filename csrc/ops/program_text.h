@@ -8,7 +8,7 @@
 static inline const char *text_of(const tt_program *p) {
   static tt_strbuf text;
   text.size = 0;
-  tt_module_print_program(p, &text);
+  tt_status_free(tt_module_print_program(p, &text));
   return text.data;
 }
 
