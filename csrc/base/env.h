@@ -24,6 +24,7 @@ typedef enum tt_env_type { TT_ENV_STRING, TT_ENV_CHOICE, TT_ENV_BOOL, TT_ENV_BYT
   X(TORCH_TPU_CPU_FALLBACK, CHOICE, "warn|error|silent", "what to do for operators that have no TPU lowering")      \
   X(TORCH_TPU_HBM_LIMIT, BYTES, "0", "device memory that may be used, such as 16GiB; 0: all there is")              \
   X(TORCH_TPU_INTERNAL_XLA_OPTIONS, STRING, "", "XLA options for every compilation: name=value name=value ...")     \
+  X(TORCH_TPU_INTERNAL_BOXED, BOOL, "0", "run every operator through its boxed kernel, to compare it with the typed one") \
   X(TORCH_TPU_LOG, STRING, "", "what to log on stderr")                                                             \
   X(TORCH_TPU_DUMP_TO, STRING, "", "folder that gets the StableHLO text of every compiled program")
 

@@ -6,7 +6,7 @@
 #include <torch/library.h>
 
 #include "torch/device.h"
-#include "torch/kernel.h"
+#include "torch/typed.h"
 
 extern "C" {
 #include "view/view.h"
@@ -22,8 +22,9 @@ void upload(tt_storage* storage, const at::Tensor& dense) {
 }
 
 void copy_between_devices(const at::Tensor& self, const at::Tensor& src, bool non_blocking) {
-  torch::jit::Stack stack{self, src, non_blocking};
-  call_binding("copy_", &stack);
+  static const Typed<at::Tensor&(at::Tensor&, const at::Tensor&, bool)> kernel(binding_behind("copy_"));
+  at::Tensor to = self;
+  kernel(to, src, non_blocking);
 }
 
 void copy_to_device(const at::Tensor& self, const at::Tensor& src, bool non_blocking) {
