@@ -7,7 +7,7 @@
 
 enum { CHECKS_DRAIN_AT = 256 };
 
-tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_plan *plan) {
+tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_code *code) {
   int32_t failed = 0;
   TT_TRY(tt_buffer_await(d->client, flag->buffer));
   const void *data;
@@ -17,16 +17,15 @@ tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_plan *plan) {
     tt_status_free(status);
     TT_TRY(tt_buffer_to_host(d->client, flag->buffer, &failed, sizeof failed));
   } else return status;
-  const tt_program *p = plan->program;
-  if (failed <= 0 || failed > p->check_count) return TT_OK;
-  return tt_status_make(p->checks[failed - 1].code, "%s", p->checks[failed - 1].message);
+  if (failed <= 0 || failed > code->check_count) return TT_OK;
+  return tt_status_make(code->checks[failed - 1].code, "%s", code->checks[failed - 1].message);
 }
 
-void tt_checks_add(tt_device *d, tt_value *flag, const tt_plan *plan) {
+void tt_checks_add(tt_device *d, tt_value *flag, const tt_code *code) {
   tt_pending_check *c = tt_malloc(sizeof *c);
   tt_value_retain(flag);
   pthread_mutex_lock(&d->check_lock);
-  *c = (tt_pending_check){flag, plan, d->checks};
+  *c = (tt_pending_check){flag, code, d->checks};
   d->checks = c;
   pthread_mutex_unlock(&d->check_lock);
   if (atomic_fetch_add(&d->check_count, 1) >= CHECKS_DRAIN_AT) tt_checks_drain(d);
@@ -58,7 +57,7 @@ void tt_checks_drain(tt_device *d) {
   while (oldest_first) {
     tt_pending_check *c = oldest_first;
     oldest_first = c->next;
-    tt_status status = tt_check_read(d, c->flag, c->plan);
+    tt_status status = tt_check_read(d, c->flag, c->code);
     unseen_put(d, status);
     tt_value_release(c->flag);
     free(c);

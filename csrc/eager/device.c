@@ -36,19 +36,25 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
   d->xla_options = compile_options_text(d->is_cpu, options->xla_options);
   atomic_init(&d->launch_blocking, options->launch_blocking);
   pthread_mutex_init(&d->check_lock, NULL);
+  atomic_init(&d->defer, options->defer);
+  d->region.serial = 1;
   tt_stream_init(d);
+  tt_compiler_init(d);
   *out_device = d;
   return TT_OK;
 }
 
 void tt_device_close(tt_device *d) {
   if (!d || atomic_load(&d->forked)) return; /* in a child, neither the thread nor the plugin can be stopped */
+  tt_region_discard(d);
   tt_stream_stop(d);
+  tt_compiler_stop(d);
   tt_checks_drain(d);
   tt_status_free(d->unseen);
   for (int i = 0; i < TT_NUMBER_CACHE; i++) tt_value_release(d->number_cache[i].value);
   for (size_t i = 0; i < d->plans.capacity; i++) tt_plan_free(d->plans.slots[i]);
   free(d->plans.slots);
+  tt_region_table_clear(d);
   free(d->key.words);
   free(d->key.storages);
   tt_pool_drop(&d->values);
@@ -84,6 +90,7 @@ void tt_device_wait_end(tt_device *d, void *token) {
 
 tt_status tt_device_synchronize(tt_device *d) {
   TT_TRY(tt_device_usable(d));
+  TT_TRY(tt_device_flush(d, TT_FLUSH_SYNCHRONIZE));
   TT_TRY(tt_stream_drain(d));
   tt_checks_drain(d);
   return tt_device_take_unseen(d);
@@ -91,6 +98,13 @@ tt_status tt_device_synchronize(tt_device *d) {
 
 void tt_device_set_launch_blocking(tt_device *d, bool on) { atomic_store(&d->launch_blocking, on); }
 bool tt_device_launch_blocking(const tt_device *d) { return atomic_load(&d->launch_blocking); }
+
+bool tt_device_defer(const tt_device *d) { return atomic_load(&d->defer); }
+
+tt_status tt_device_set_defer(tt_device *d, bool on) {
+  atomic_store(&d->defer, on);
+  return on ? TT_OK : tt_device_flush(d, TT_FLUSH_MODE);
+}
 
 static _Thread_local int thread_precision;
 void tt_device_set_precision(int precision) { thread_precision = precision; }

@@ -1,9 +1,6 @@
 /* Dispatch: from a call to its results. */
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "eager/internal.h"
 
@@ -53,39 +50,6 @@ static void request_free(plan_request *r) {
   free(r->dims);
 }
 
-/* TORCH_TPU_DUMP_TO: one file for each program, numbered in order of compilation. */
-static void program_dump(const tt_device *d, const tt_op *op, const tt_program *p, long long number) {
-  char path[4096];
-  int length = snprintf(path, sizeof path, "%s/%06lld_%s.mlir", d->dump_dir, number, op->name);
-  if (length < 0 || (size_t)length >= sizeof path) return;
-  FILE *f = fopen(path, "w");
-  if (!f) {
-    fprintf(stderr, "torch_tpu: TORCH_TPU_DUMP_TO: cannot write %s: %s\n", path, strerror(errno));
-    return;
-  }
-  fwrite(p->text, 1, p->text_size, f);
-  fclose(f);
-}
-
-static int64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
-
-static tt_status plan_compile(tt_device *d, const tt_call *call, tt_plan *plan) {
-  const tt_program *p = plan->program;
-  long long number = atomic_fetch_add(&d->compilations, 1);
-  if (d->dump_dir) program_dump(d, call->op, p, number);
-  void *token = tt_device_wait_begin(d);
-  int64_t start = now_ns();
-  tt_status status = tt_executable_compile(d->client, p->text, p->text_size,
-                                           &(tt_compile_options){.env_overrides = d->xla_options}, &plan->executable);
-  atomic_fetch_add(&d->compile_ns, now_ns() - start);
-  tt_device_wait_end(d, token);
-  return tt_status_annotate(status, "aten::%s: the XLA compiler failed", call->op->name);
-}
-
 static tt_status plan_make(tt_device *d, const tt_call *call, const tt_miss_hook *miss, plan_request *r, tt_plan **out_plan) {
   tt_miss_hint hint = {0};
   if (miss && miss->fn) TT_TRY(miss->fn(miss->context, &hint));
@@ -94,7 +58,6 @@ static tt_status plan_make(tt_device *d, const tt_call *call, const tt_miss_hook
   tt_plan *plan = tt_calloc(1, sizeof *plan);
   tt_status status = tt_program_build(call, r->specs, r->spec_count, layouts, hint.count, d->is_cpu,
                                       (hlo_precision)tt_device_precision(), &plan->program);
-  if (!status) status = plan_compile(d, call, plan);
   if (status) {
     tt_plan_free(plan);
     return status;
@@ -103,7 +66,9 @@ static tt_status plan_make(tt_device *d, const tt_call *call, const tt_miss_hook
   plan->words = r->words;
   plan->word_count = (uint32_t)r->word_count;
   r->words = NULL;
-  plan->cheap = !d->is_cpu || plan->program->cost <= d->options.inline_cost;
+  const tt_program *p = plan->program;
+  plan->code = (tt_code){.has_check = p->has_check, .checks = p->checks, .check_count = p->check_count, .cost = p->cost};
+  plan->weight = strlen(p->function.rest);
   *out_plan = plan;
   return TT_OK;
 }
@@ -146,10 +111,10 @@ static void run_mark_donations(tt_device *d, run_state *r, const tt_program *p, 
   }
 }
 
-static tt_status run_gather_inputs(tt_device *d, const tt_plan *plan, const tt_call *call, tt_storage *const *storages,
+static tt_status run_gather_inputs(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
                                    run_state *r, bool *out_now) {
   const tt_program *p = plan->program;
-  *out_now = plan->cheap && (!d->is_cpu || tt_device_finished(d, tt_device_submitted(d)));
+  *out_now = plan->code.cheap && (!d->is_cpu || tt_device_finished(d, tt_device_submitted(d)));
   for (int i = 0; i < p->input_count; i++) {
     tt_value *v = r->inputs[i] = storages[p->input_storages[i]]->value;
     tt_value_state state = tt_value_get_state(v);
@@ -216,35 +181,6 @@ static void run_drop_outputs(const tt_program *p, run_state *r) {
   for (int i = 0; i < r->output_count; i++) tt_value_release(r->outputs[i]);
 }
 
-/* Hands the task to the execute thread, which gets references of its own. */
-static tt_status run_queue(tt_device *d, const tt_plan *plan, const run_state *r) {
-  tt_task task = {
-      .plan = plan,
-      .inputs = tt_malloc((size_t)r->input_count * sizeof(tt_value *)),
-      .input_count = r->input_count,
-      .donate = tt_malloc((size_t)r->input_count + 1),
-      .outputs = tt_malloc((size_t)r->output_count * sizeof(tt_value *)),
-      .output_count = r->output_count,
-  };
-  memcpy(task.donate, r->donate, (size_t)r->input_count);
-  for (int i = 0; i < r->input_count; i++) tt_value_retain(task.inputs[i] = r->inputs[i]);
-  for (int i = 0; i < r->output_count; i++) tt_value_retain(task.outputs[i] = r->outputs[i]);
-  atomic_fetch_add_explicit(&d->queued, 1, memory_order_relaxed);
-  return tt_stream_push(d, &task);
-}
-
-static tt_status run_inline(tt_device *d, const tt_plan *plan, const run_state *r) {
-  tt_task task = {plan, r->inputs, r->input_count, r->donate, r->outputs, r->output_count};
-  atomic_fetch_add_explicit(&d->inlined, 1, memory_order_relaxed);
-  TT_TRY(tt_task_execute(d, &task, false));
-  if (!d->is_cpu && r->output_count) tt_flight_add(d, r->outputs[0]->buffer);
-  if (!plan->program->has_check) return TT_OK;
-  tt_value *flag = r->outputs[r->output_count - 1];
-  if (d->is_cpu) return tt_check_read(d, flag, plan); /* it is there: tell at the call */
-  tt_checks_add(d, flag, plan);
-  return TT_OK;
-}
-
 /* Everything succeeded: storages take their new values, results are handed out. */
 static void run_commit(tt_device *d, const tt_plan *plan, tt_storage *const *storages, run_state *r,
                        tt_new_result *out_results) {
@@ -265,7 +201,7 @@ static void run_commit(tt_device *d, const tt_plan *plan, tt_storage *const *sto
   if (p->has_check) tt_value_release(r->outputs[next]);
 }
 
-static tt_status plan_run(tt_device *d, const tt_plan *plan, const tt_call *call, tt_storage *const *storages,
+static tt_status plan_run(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
                           tt_new_result *out_results) {
   const tt_program *p = plan->program;
   run_state r;
@@ -275,7 +211,7 @@ static tt_status plan_run(tt_device *d, const tt_plan *plan, const tt_call *call
   if (!status) {
     status = run_make_outputs(d, p, &r);
     if (!status) {
-      status = now ? run_inline(d, plan, &r) : run_queue(d, plan, &r);
+      status = tt_task_launch(d, &(tt_task){&plan->code, r.inputs, r.input_count, r.donate, r.outputs, r.output_count}, now);
       if (status) run_drop_outputs(p, &r);
       else run_commit(d, plan, storages, &r, out_results);
     }
@@ -293,6 +229,40 @@ static tt_status dispatch_blocking(tt_device *d) {
   return tt_device_take_unseen(d);
 }
 
+/* A plan was found. Flag held. False, and nothing done, if the plan must be compiled first. */
+static bool dispatch_plan(tt_device *d, tt_plan *plan, const tt_call *call, tt_new_result *out_results, int capacity,
+                          tt_status *out_status) {
+  bool defer = atomic_load_explicit(&d->defer, memory_order_relaxed);
+  if (plan->program->result_count > capacity) {
+    *out_status = tt_status_make(TT_INTERNAL, "%s gives %d results, room for %d", plan->program->name,
+                                 plan->program->result_count, capacity);
+    return true;
+  }
+  if (defer) {
+    *out_status = tt_region_record(d, plan, call, d->key.storages, out_results);
+    return true;
+  }
+  if (tt_code_get_state(&plan->code) != TT_CODE_READY) return false;
+  if (d->region.node_count) {
+    *out_status = tt_region_flush(d, d->region.node_count, TT_FLUSH_MODE);
+    if (*out_status) return true;
+  }
+  *out_status = plan_run(d, plan, call, d->key.storages, out_results);
+  return true;
+}
+
+/* Builds the plan of a new key, unless another thread has done so meanwhile. The flag is not held. */
+static tt_status dispatch_build(tt_device *d, const tt_call *call, const tt_miss_hook *miss, plan_request *request) {
+  tt_plan *plan;
+  TT_TRY(plan_make(d, call, miss, request, &plan));
+  tt_device_enter(d);
+  tt_plan *other = tt_plan_table_find(&d->plans, plan->hash, plan->words, plan->word_count);
+  if (!other) tt_plan_table_add(&d->plans, plan);
+  tt_device_leave(d);
+  if (other) tt_plan_free(plan);
+  return TT_OK;
+}
+
 tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *miss, tt_new_result *out_results, int capacity,
                       int *out_count) {
   *out_count = 0;
@@ -307,29 +277,20 @@ tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *mis
     tt_hash128 hash = tt_hash_words(d->key.words, d->key.count);
     tt_plan *plan = tt_plan_table_find(&d->plans, hash, d->key.words, (uint32_t)d->key.count);
     if (plan) {
-      if (plan->program->result_count > capacity)
-        status = tt_status_make(TT_INTERNAL, "aten::%s gives %d results, room for %d", call->op->name,
-                                plan->program->result_count, capacity);
-      else status = plan_run(d, plan, call, d->key.storages, out_results);
-      if (!status) *out_count = plan->program->result_count;
+      bool done = dispatch_plan(d, plan, call, out_results, capacity, &status);
       tt_device_leave(d);
-      break;
-    }
-    /* Build without the flag; then look again, since the storages may hold something else by now. */
-    hit = false;
-    plan_request request;
-    request_take(&d->key, hash, &request);
-    tt_device_leave(d);
-    status = plan_make(d, call, miss, &request, &plan);
-    if (!status) {
-      tt_device_enter(d);
-      tt_plan *other = tt_plan_table_find(&d->plans, plan->hash, plan->words, plan->word_count);
-      if (!other) tt_plan_table_add(&d->plans, plan);
+      if (!done) status = tt_code_require(d, &plan->code, tt_plan_source(plan));
+      if (done && !status) *out_count = plan->program->result_count;
+      if (done || status) break;
+    } else { /* build without the flag */
+      plan_request request;
+      request_take(&d->key, hash, &request);
       tt_device_leave(d);
-      if (other) tt_plan_free(plan);
+      status = dispatch_build(d, call, miss, &request);
+      request_free(&request);
+      if (status) break;
     }
-    request_free(&request);
-    if (status) break;
+    hit = false; /* look again: the storages may hold something else by now */
   }
   if (hit) atomic_fetch_add_explicit(&d->hits, 1, memory_order_relaxed);
   if (!status && atomic_load_explicit(&d->launch_blocking, memory_order_relaxed)) {

@@ -38,6 +38,7 @@ typedef struct tt_device_options {
   const char *plugin_path;
   tt_host_hooks hooks;
   bool launch_blocking;     /* Debug: every call waits for its result */
+  bool defer;               /* DeferAndFuse: calls collect in a region until a result is needed */
   int64_t memory_limit;     /* bytes; 0: none */
   const char *xla_options;  /* see tt_compile_options.env_overrides */
   const char *dump_dir;     /* every compiled program is written there as text; null: nowhere */
@@ -50,6 +51,39 @@ void tt_device_close(tt_device *d);
 /* In a forked child nothing of the device may be used: every later call fails with a message that says so. */
 void tt_device_mark_forked(tt_device *d);
 
+/* Why a region ended. name, text. */
+/* clang-format off */
+#define TT_FLUSH_REASONS(X)                                              \
+  X(ITEM, "item: one element was read")                                  \
+  X(COPY, "copy: a tensor was copied to the host or printed")            \
+  X(SYNCHRONIZE, "synchronize: the device was waited for")               \
+  X(EVENT, "event: an event was recorded, or a stream asked or waited for") \
+  X(DATA, "data: the shape of a result depends on data")                 \
+  X(RESIZE, "resize: a storage in use changed its size")                 \
+  X(REPEAT, "repeat: a sequence of operators came again")                \
+  X(SIZE, "size: the region had become as large as regions may")         \
+  X(MEMORY, "memory: the results would not have fitted beside what is there") \
+  X(MODE, "mode: the eager mode changed, or a Strict call came")
+/* clang-format on */
+typedef enum tt_flush_reason {
+#define TT_X(name, text) TT_FLUSH_##name,
+  TT_FLUSH_REASONS(TT_X)
+#undef TT_X
+  TT_FLUSH_REASON_COUNT
+} tt_flush_reason;
+const char *tt_flush_reason_text(tt_flush_reason reason);
+
+/* DeferAndFuse: lets everything that was collected run, without waiting for it. */
+tt_status tt_device_flush(tt_device *d, tt_flush_reason reason) TT_MUST_USE;
+
+typedef struct tt_region_stats {
+  int64_t recorded;  /* calls that were collected */
+  int64_t dropped;   /* of them: never run, since nobody wanted their results */
+  int64_t regions, programs; /* that ended; that were compiled for them */
+  int64_t reasons[TT_FLUSH_REASON_COUNT];
+} tt_region_stats;
+tt_region_stats tt_device_region_stats(const tt_device *d);
+
 /* Waits until all dispatched work is done and reports the first failure that nobody has seen (a failed program, an
  * index out of range). */
 tt_status tt_device_synchronize(tt_device *d) TT_MUST_USE;
@@ -59,6 +93,9 @@ bool tt_device_finished(const tt_device *d, uint64_t submitted);
 tt_status tt_device_wait(tt_device *d, uint64_t submitted) TT_MUST_USE;
 void tt_device_set_launch_blocking(tt_device *d, bool on);
 bool tt_device_launch_blocking(const tt_device *d);
+/* DeferAndFuse on or off; what is collected runs when it is switched off. */
+tt_status tt_device_set_defer(tt_device *d, bool on) TT_MUST_USE;
+bool tt_device_defer(const tt_device *d);
 /* Precision of dots and convolutions of calls made from now on by this thread (hlo_precision's numbers). */
 void tt_device_set_precision(int precision);
 int tt_device_precision(void);

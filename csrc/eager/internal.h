@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "eager/eager.h"
 #include "eager/pool.h"
-#include "ops/program.h"
+#include "ops/module.h"
 #include "pjrt/pjrt.h"
 
 /* ---- value: one immutable array ------------------------------------------------------------------------------- */
@@ -22,11 +22,13 @@ typedef struct tt_value {
   uint8_t holds;       /* TT_HOLDS_SPLAT or TT_HOLDS_ARRAY */
   tt_array_type type;  /* dims: `own_dims`, or a plan's memory */
   bool uncounted;      /* no part of the memory statistics */
-  int64_t bytes;       /* counted against the device's memory; 0 for splats and what was donated */
+  int64_t bytes;       /* counted against the device's memory; 0 for splats, what was donated, what isn't made yet */
   tt_device *device;
   tt_pjrt_buffer *buffer; /* READY arrays */
   tt_status error;        /* FAILED */
   tt_number splat;
+  uint64_t region; /* the region that it was last used in, and its number there; under the dispatch flag */
+  int region_number;
   int64_t own_dims[];
 } tt_value;
 
@@ -35,6 +37,10 @@ tt_value *tt_value_create(tt_device *d, tt_holds holds, const tt_array_type *typ
 /* The same for an array whose dims are a plan's, which live as long as the device. It takes over the memory of
  * `donated`, unless that is null: those bytes count once. The dispatch flag must be held. */
 tt_value *tt_value_create_result(tt_device *d, const tt_array_type *type, tt_value *donated);
+/* The same for an array that a region may make later: no memory is counted until tt_value_count. */
+tt_value *tt_value_create_deferred(tt_device *d, const tt_array_type *type);
+/* The array is being made now, in the memory of `donated` unless that is null. */
+void tt_value_count(tt_value *v, tt_value *donated);
 static inline void tt_value_retain(tt_value *v) { atomic_fetch_add_explicit(&v->refs, 1, memory_order_relaxed); }
 void tt_value_release(tt_value *v); /* null is allowed */
 void tt_value_set_ready(tt_value *v, tt_pjrt_buffer *buffer);
@@ -42,8 +48,8 @@ void tt_value_set_failed(tt_value *v, tt_status error); /* takes error */
 static inline tt_value_state tt_value_get_state(tt_value *v) {
   return (tt_value_state)atomic_load_explicit(&v->state, memory_order_acquire);
 }
-/* Waits while PENDING; then the failure, if it has one. */
-tt_status tt_value_wait(tt_value *v) TT_MUST_USE;
+/* Waits while PENDING, letting its region run if it is in the open one; then the failure, if it has one. */
+tt_status tt_value_wait(tt_value *v, tt_flush_reason reason) TT_MUST_USE;
 /* The failure of a FAILED value, which from here on somebody has seen. */
 tt_status tt_value_failure(const tt_value *v) TT_MUST_USE;
 /* The value is the device's own: takes it out of the user's memory statistics. */
@@ -66,13 +72,28 @@ tt_storage *tt_storage_create_result(tt_device *d, tt_value *value);
 
 /* ---- plan: a call's program, found by key ----------------------------------------------------------------------- */
 
+/* What the device runs. Compiled on the thread that asks for it, or on one of the compiler's own. */
+typedef enum tt_code_state { TT_CODE_NONE, TT_CODE_COMPILING, TT_CODE_READY, TT_CODE_FAILED } tt_code_state;
+
+typedef struct tt_code {
+  atomic_uchar state;
+  bool cheap; /* may run on the caller's thread */
+  bool has_check;
+  int check_count;
+  const struct tt_check_info *checks;
+  tt_executable *executable; /* READY */
+  tt_status error;           /* FAILED */
+  double cost;
+} tt_code;
+
 struct tt_plan {
   tt_hash128 hash;
   uint32_t word_count;
   uint64_t *words;
   tt_program *program;
-  tt_executable *executable;
-  bool cheap; /* may run on the caller's thread */
+  tt_code code;
+  size_t weight;      /* bytes of text: what compiling it costs, roughly */
+  uint64_t last_seen; /* 1 + its last position in the order of recorded calls; 0: none */
 };
 
 typedef struct tt_plan_table { /* open addressing, power of two */
@@ -96,11 +117,51 @@ typedef struct tt_key { /* grows as needed and is used again: keying allocates o
 /* Fills `key`; reads the storages' values, so the dispatch flag must be held. */
 void tt_key_build(tt_device *d, const tt_call *call, tt_key *key);
 
+/* ---- compiler --------------------------------------------------------------------------------------------------- */
+
+/* What to compile: prints the module's text. `what` and `name` stay valid until the code is compiled. */
+typedef struct tt_source {
+  tt_status (*print)(const void *what, tt_strbuf *out);
+  const void *what;
+  const char *name; /* for failures and dumps: "aten::add.Tensor" */
+} tt_source;
+
+enum { TT_COMPILER_MOST_THREADS = 8 };
+
+typedef struct tt_compile_job {
+  tt_code *code;
+  tt_source source;
+  struct tt_compile_job *next;
+} tt_compile_job;
+
+typedef struct tt_compiler {
+  pthread_mutex_t lock;
+  pthread_cond_t work, done;
+  pthread_t threads[TT_COMPILER_MOST_THREADS];
+  int thread_count, thread_limit, idle;
+  tt_compile_job *first, **last;
+  bool stop;
+} tt_compiler;
+
+void tt_compiler_init(tt_device *d);
+void tt_compiler_stop(tt_device *d); /* finishes what is being compiled, forgets what waits */
+tt_source tt_plan_source(const tt_plan *plan);
+/* READY when it returns TT_OK: compiles on this thread, or waits for whoever does. The dispatch flag must not be held. */
+tt_status tt_code_require(tt_device *d, tt_code *c, tt_source source) TT_MUST_USE;
+/* Lets one of the compiler's threads do it, unless it is done or begun. */
+void tt_code_begin(tt_device *d, tt_code *c, tt_source source);
+/* Waits for what was begun. For the execute thread: calls no hooks. */
+tt_status tt_code_wait(tt_device *d, tt_code *c) TT_MUST_USE;
+static inline tt_code_state tt_code_get_state(tt_code *c) {
+  return (tt_code_state)atomic_load_explicit(&c->state, memory_order_acquire);
+}
+void tt_code_clear(tt_code *c);
+
 /* ---- stream: in-order execution --------------------------------------------------------------------------------- */
 
 typedef struct tt_task {
-  const tt_plan *plan;
-  tt_value **inputs; /* owned references: storages' values, then packs */
+  tt_code *code;
+  tt_value **inputs; /* owned references: arrays, then packs */
   int input_count;
   bool *donate;
   tt_value **outputs; /* owned references; the flag, if any, last */
@@ -131,6 +192,9 @@ tt_status tt_stream_wait_for_room(tt_device *d) TT_MUST_USE;
 /* Takes the task's references, on failure too. Waits while the queue is full. */
 tt_status tt_stream_push(tt_device *d, const tt_task *task) TT_MUST_USE;
 tt_status tt_stream_drain(tt_device *d) TT_MUST_USE;
+/* Starts a task: at once on this thread, or, if not `now`, in the queue, which takes references of its own. On failure the outputs
+ * are untouched. The dispatch flag must be held. */
+tt_status tt_task_launch(tt_device *d, const tt_task *task, bool now) TT_MUST_USE;
 /* Runs one task, whose inputs are READY, on this thread; `wait`: until the results are there, or have failed. On failure the outputs are
  * untouched. */
 tt_status tt_task_execute(tt_device *d, const tt_task *task, bool wait) TT_MUST_USE;
@@ -155,9 +219,93 @@ typedef struct tt_packed_numbers { /* packs of up to 32 bytes by content */
 
 typedef struct tt_pending_check { /* flags of programs that can fail, not yet looked at */
   tt_value *flag;
-  const tt_plan *plan;
+  const tt_code *code;
   struct tt_pending_check *next;
 } tt_pending_check;
+
+/* ---- region: calls that wait to be compiled together ------------------------------------------------------------ */
+
+typedef struct tt_region_node {
+  tt_plan *plan;
+  int first_input; /* in tt_region.inputs */
+  int first_value; /* how many values the region had before */
+  int first_output; /* the number of its first output */
+} tt_region_node;
+
+typedef struct tt_region { /* the open region; under the dispatch flag */
+  uint64_t serial;         /* what tt_value.region says of the values in it */
+  tt_region_node *nodes;
+  int node_count, node_capacity;
+  tt_value **values; /* what nodes read and make, numbered in order of appearance; one reference each */
+  int value_count, value_capacity;
+  int *inputs; /* the numbers of what each node reads */
+  int input_count, input_capacity;
+  char *packs[TT_PACK_COUNT]; /* all nodes' numbers */
+  size_t pack_bytes[TT_PACK_COUNT], pack_capacity[TT_PACK_COUNT];
+  int64_t bytes; /* of all results */
+} tt_region;
+
+/* Adds a call, whose results exist from now on as promises. Nothing has changed on failure. Flag held. */
+tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
+                           tt_new_result *out_results) TT_MUST_USE;
+/* Lets the first `count` nodes run. Flag held. */
+tt_status tt_region_flush(tt_device *d, int count, tt_flush_reason reason) TT_MUST_USE;
+/* If the value is one of the open region's: lets that run. */
+tt_status tt_region_flush_for(tt_device *d, tt_value *v, tt_flush_reason reason) TT_MUST_USE;
+void tt_region_discard(tt_device *d);
+
+/* A region's structure: what its code depends on. */
+typedef struct tt_region_code {
+  tt_hash128 hash;
+  size_t word_count;
+  uint64_t *words;          /* plans, and what each reads */
+  bool *made;               /* which values the code returns; a superset of what is wanted will do */
+  struct tt_region_code *next; /* the same structure, other results */
+  tt_code own, *code;       /* a lone call's code is its plan's */
+  tt_module_node *nodes;
+  int node_count, value_count, wanted_count;
+  int *node_inputs;
+  int *inputs, *outputs, *aliases; /* see tt_module */
+  int input_count, output_count;
+  int pack_counts[TT_PACK_COUNT];
+  struct tt_check_info *checks;
+  char *name;
+  tt_value *packs[TT_PACK_COUNT]; /* of the last run, with their content */
+  void *pack_data[TT_PACK_COUNT];
+} tt_region_code;
+
+typedef struct tt_region_table {
+  tt_region_code **slots;
+  size_t capacity, count;
+  uint64_t *scratch; /* the structure that is being looked for */
+  size_t scratch_capacity;
+} tt_region_table;
+
+/* The code of the open region's first `count` nodes that makes at least the values marked in `wanted`; begins to
+ * compile it if need be. Flag held. */
+tt_region_code *tt_region_code_get(tt_device *d, int count, const bool *wanted);
+void tt_region_table_clear(tt_device *d);
+
+/* ---- repeat: finds sequences of calls that come again ----------------------------------------------------------- */
+
+enum { TT_REPEAT_WINDOW = 4096 };
+
+typedef struct tt_repeat_run { /* the last `length` calls equal those `period` before */
+  uint64_t period, length, unit, cut_at;
+} tt_repeat_run;
+
+typedef struct tt_repeat {
+  const tt_plan *ring[TT_REPEAT_WINDOW];
+  uint64_t weights[TT_REPEAT_WINDOW]; /* sums up to there */
+  uint64_t position, begin;
+  tt_repeat_run runs[2]; /* a short period may run inside a long one */
+} tt_repeat;
+
+typedef struct tt_cuts { /* ends of regions, counted back from the last call */
+  int count, back[3];
+} tt_cuts;
+tt_cuts tt_repeat_add(tt_repeat *r, tt_plan *plan);
+void tt_repeat_reset(tt_repeat *r);
 
 struct tt_device {
   tt_device_options options;
@@ -165,11 +313,15 @@ struct tt_device {
   tt_plugin *plugin;
   tt_client *client;
   bool is_cpu; /* programs run on the thread that starts them; else the device computes by itself */
-  atomic_bool forked, launch_blocking;
+  atomic_bool forked, launch_blocking, defer;
   atomic_flag dispatching; /* the dispatch flag */
   uint64_t stamp;
   tt_key key;
   tt_plan_table plans;
+  tt_region region;
+  tt_region_table regions;
+  tt_repeat repeat;
+  tt_compiler compiler;
   tt_pool values, storages; /* of results */
   tt_stream stream;
   tt_packed_numbers number_cache[TT_NUMBER_CACHE];
@@ -179,6 +331,7 @@ struct tt_device {
   tt_status unseen; /* the first asynchronous failure that nobody has seen; under check_lock */
   atomic_llong live_bytes, peak_bytes, live_values, total_values;
   atomic_llong requests, hits, compilations, inlined, queued, donated, compile_ns;
+  tt_region_stats region_stats; /* under the dispatch flag */
 };
 
 void tt_device_enter(tt_device *d); /* takes the dispatch flag */
@@ -188,9 +341,9 @@ void *tt_device_wait_begin(tt_device *d);
 void tt_device_wait_end(tt_device *d, void *token);
 
 /* Remembers the flag of a program that is queued; takes a reference. */
-void tt_checks_add(tt_device *d, tt_value *flag, const tt_plan *plan);
+void tt_checks_add(tt_device *d, tt_value *flag, const tt_code *code);
 /* The failure that a ready flag tells, or TT_OK. */
-tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_plan *plan) TT_MUST_USE;
+tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_code *code) TT_MUST_USE;
 /* Looks at all pending flags whose programs are done; the first failure goes to `unseen`. */
 void tt_checks_drain(tt_device *d);
 /* Keeps a failure for the next synchronisation, unless one waits there already. Takes it. */
@@ -206,6 +359,10 @@ static inline int64_t tt_number_truncate(double x) { return x >= -0x1p63 && x < 
 /* The packed numbers of a call as a value: one reference for the caller. Cached by content. Flag held. */
 tt_status tt_numbers_pack(tt_device *d, const tt_plan *plan, const tt_call *call, tt_storage *const *storages, tt_pack pack,
                           tt_value **out_value) TT_MUST_USE;
+/* Writes the call's numbers as the pack holds them; room for number_count of them. Flag held. */
+void tt_numbers_write(const tt_plan *plan, const tt_call *call, tt_storage *const *storages, tt_pack pack, char *out);
+/* A pack as a value. */
+tt_status tt_numbers_upload(tt_device *d, tt_pack pack, int count, const void *data, tt_value **out_value) TT_MUST_USE;
 
 /* ---- memory --------------------------------------------------------------------------------------------------- */
 

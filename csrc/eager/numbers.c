@@ -5,11 +5,6 @@
 
 #include "eager/internal.h"
 
-static const struct { tt_dtype dtype; uint8_t bytes; } packs[TT_PACK_COUNT] = {
-    [TT_PACK_F32] = {TT_F32, 4}, [TT_PACK_F64] = {TT_F64, 8}, [TT_PACK_I64] = {TT_I64, 8},
-    [TT_PACK_C64] = {TT_C64, 8}, [TT_PACK_C128] = {TT_C128, 16},
-};
-
 static tt_number number_fetch(const tt_call *call, tt_storage *const *storages, const tt_number_source *source) {
   switch (source->from) {
     case TT_FROM_ARG: return call->args[source->arg].number;
@@ -34,12 +29,21 @@ static void number_write(const tt_number *n, tt_pack pack, void *out) {
   }
 }
 
-static tt_status pack_upload(tt_device *d, tt_pack pack, int count, const void *data, tt_value **out_value) {
+void tt_numbers_write(const tt_plan *plan, const tt_call *call, tt_storage *const *storages, tt_pack pack, char *out) {
+  const tt_program *p = plan->program;
+  size_t width = tt_dtype_bytes(tt_pack_dtype(pack));
+  for (int i = 0; i < p->number_count; i++) {
+    tt_number n = number_fetch(call, storages, &p->numbers[i]);
+    number_write(&n, pack, out + (size_t)i * width);
+  }
+}
+
+tt_status tt_numbers_upload(tt_device *d, tt_pack pack, int count, const void *data, tt_value **out_value) {
   int64_t dims[1] = {count};
   int rank = count > 1;
   tt_pjrt_buffer *buffer;
-  TT_TRY(tt_buffer_from_host(d->client, 0, packs[pack].dtype, rank, dims, data, &buffer));
-  *out_value = tt_value_create(d, TT_HOLDS_ARRAY, &(tt_array_type){(uint8_t)packs[pack].dtype, (uint8_t)rank, dims});
+  TT_TRY(tt_buffer_from_host(d->client, 0, tt_pack_dtype(pack), rank, dims, data, &buffer));
+  *out_value = tt_value_create(d, TT_HOLDS_ARRAY, &(tt_array_type){(uint8_t)tt_pack_dtype(pack), (uint8_t)rank, dims});
   tt_value_uncount(*out_value);
   tt_value_set_ready(*out_value, buffer);
   return TT_OK;
@@ -48,15 +52,13 @@ static tt_status pack_upload(tt_device *d, tt_pack pack, int count, const void *
 tt_status tt_numbers_pack(tt_device *d, const tt_plan *plan, const tt_call *call, tt_storage *const *storages, tt_pack pack,
                           tt_value **out_value) {
   const tt_program *p = plan->program;
+  size_t width = tt_dtype_bytes(tt_pack_dtype(pack));
   uint64_t few[4] = {0, 0, 0, 0};
-  size_t bytes = (size_t)p->number_count * packs[pack].bytes;
+  size_t bytes = (size_t)p->number_count * width;
   char *data = bytes <= sizeof few ? (char *)few : tt_malloc(bytes);
-  for (int i = 0; i < p->number_count; i++) {
-    tt_number n = number_fetch(call, storages, &p->numbers[i]);
-    number_write(&n, pack, data + (size_t)i * packs[pack].bytes);
-  }
+  tt_numbers_write(plan, call, storages, pack, data);
   if (data != (char *)few) {
-    tt_status status = pack_upload(d, pack, p->number_count, data, out_value);
+    tt_status status = tt_numbers_upload(d, pack, p->number_count, data, out_value);
     free(data);
     return status;
   }
@@ -64,7 +66,7 @@ tt_status tt_numbers_pack(tt_device *d, const tt_plan *plan, const tt_call *call
   tt_packed_numbers *slot = &d->number_cache[hash.lo % TT_NUMBER_CACHE];
   if (!slot->value || slot->pack != pack || slot->count != p->number_count || memcmp(slot->bits, few, sizeof few)) {
     tt_value *fresh;
-    TT_TRY(pack_upload(d, pack, p->number_count, few, &fresh));
+    TT_TRY(tt_numbers_upload(d, pack, p->number_count, few, &fresh));
     tt_value_release(slot->value);
     memcpy(slot->bits, few, sizeof few);
     slot->pack = pack;

@@ -36,7 +36,7 @@ void tt_plan_table_add(tt_plan_table *t, tt_plan *plan) {
 
 void tt_plan_free(tt_plan *plan) {
   if (!plan) return;
-  if (plan->executable) tt_executable_destroy(plan->executable);
+  tt_code_clear(&plan->code);
   if (plan->program) tt_program_free(plan->program);
   free(plan->words);
   free(plan);

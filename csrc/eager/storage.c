@@ -31,7 +31,8 @@ void tt_storage_destroy(tt_storage *s) {
 
 tt_storage *tt_storage_create_result(tt_device *d, tt_value *value) {
   tt_storage *s = tt_pool_take(&d->storages, sizeof *s);
-  *s = (tt_storage){.device = d, .value = value, .nbytes = value->bytes, .address = address_take(value->bytes)};
+  int64_t nbytes = tt_array_bytes(&value->type);
+  *s = (tt_storage){.device = d, .value = value, .nbytes = nbytes, .address = address_take(nbytes)};
   return s;
 }
 
@@ -140,8 +141,8 @@ static tt_number uninitialised_of(tt_dtype dtype) {
 }
 
 /* Takes the value's reference, on failure too. */
-static tt_status value_map(tt_value *v, tt_host_view *out) {
-  tt_status status = tt_value_wait(v);
+static tt_status value_map(tt_value *v, tt_flush_reason reason, tt_host_view *out) {
+  tt_status status = tt_value_wait(v, reason);
   if (status) goto fail;
   if (v->holds == TT_HOLDS_SPLAT) {
     *out = (tt_host_view){number_spread(&v->splat, (tt_dtype)v->type.dtype, tt_array_numel(&v->type)), NULL, true};
@@ -161,9 +162,10 @@ static tt_status value_map(tt_value *v, tt_host_view *out) {
   }
   if (tt_status_get_code(status) != TT_NOT_IMPLEMENTED) goto fail;
   tt_status_free(status);
-  void *data = tt_malloc((size_t)v->bytes + 1);
+  size_t bytes = (size_t)tt_array_bytes(&v->type);
+  void *data = tt_malloc(bytes + 1);
   token = tt_device_wait_begin(v->device);
-  status = tt_buffer_to_host(client, v->buffer, data, (size_t)v->bytes);
+  status = tt_buffer_to_host(client, v->buffer, data, bytes);
   tt_device_wait_end(v->device, token);
   if (status) {
     free(data);
@@ -181,7 +183,7 @@ tt_status tt_storage_map(tt_storage *s, tt_dtype nothing_dtype, tt_host_view *ou
   *out = (tt_host_view){NULL, NULL, false};
   TT_TRY(tt_device_usable(s->device));
   tt_value *v = storage_snapshot(s);
-  if (v) return value_map(v, out);
+  if (v) return value_map(v, TT_FLUSH_COPY, out);
   tt_number n = uninitialised_of(nothing_dtype);
   int64_t width = (int64_t)tt_dtype_bytes(nothing_dtype);
   *out = (tt_host_view){number_spread(&n, nothing_dtype, (s->nbytes + width - 1) / width), NULL, true};
@@ -205,7 +207,7 @@ tt_status tt_storage_read_element(tt_storage *s, tt_dtype dtype, int64_t offset,
     return TT_OK;
   }
   tt_host_view view;
-  TT_TRY(value_map(v, &view));
+  TT_TRY(value_map(v, TT_FLUSH_ITEM, &view));
   memcpy(out, (const char *)view.data + (size_t)offset * width, width);
   tt_storage_unmap(&view);
   return TT_OK;
@@ -217,7 +219,7 @@ static tt_status value_resize(tt_value *v, int64_t from_bytes, int64_t to_bytes,
   tt_device *d = v->device;
   tt_dtype dtype = (tt_dtype)v->type.dtype;
   tt_host_view view;
-  TT_TRY(value_map(v, &view));
+  TT_TRY(value_map(v, TT_FLUSH_RESIZE, &view));
   int64_t width = (int64_t)tt_dtype_bytes(dtype);
   if (to_bytes % width) dtype = TT_U8, width = 1;
   int64_t dims[1] = {to_bytes / width};

@@ -18,7 +18,7 @@ tt_status tt_task_execute(tt_device *d, const tt_task *t, bool wait) {
   tt_pjrt_buffer **in = t->input_count <= STACK_BUFFERS ? few_in : tt_malloc((size_t)t->input_count * sizeof *in);
   tt_pjrt_buffer **out = t->output_count <= STACK_BUFFERS ? few_out : tt_malloc((size_t)t->output_count * sizeof *out);
   for (int i = 0; i < t->input_count; i++) in[i] = t->inputs[i]->buffer;
-  tt_status status = tt_executable_execute(t->plan->executable, 0, t->input_count, in, t->donate, out);
+  tt_status status = tt_executable_execute(t->code->executable, 0, t->input_count, in, t->donate, out);
   if (!status && wait && t->output_count) {
     status = tt_buffer_await(d->client, out[0]); /* one output fails as all do */
     for (int i = 0; i < t->output_count && status; i++) tt_buffer_destroy(d->client, out[i]);
@@ -48,13 +48,14 @@ static void task_run(tt_device *d, const tt_task *t) {
     task_fail(t, inherited);
     return;
   }
-  tt_status status = tt_task_execute(d, t, true);
+  tt_status status = tt_code_wait(d, t->code);
+  if (!status) status = tt_task_execute(d, t, true);
   if (status) {
     tt_device_report(d, tt_status_clone(status)); /* before a reader can see it */
     task_fail(t, status);
     tt_status_free(status);
-  } else if (t->plan->program->has_check) {
-    tt_checks_add(d, t->outputs[t->output_count - 1], t->plan);
+  } else if (t->code->has_check) {
+    tt_checks_add(d, t->outputs[t->output_count - 1], t->code);
   }
 }
 
@@ -64,6 +65,36 @@ static void task_free(const tt_task *t) {
   free(t->inputs);
   free(t->outputs);
   free(t->donate);
+}
+
+/* ---- starting a task (the dispatch flag is held) -------------------------------------------------------------- */
+
+static tt_status task_queue(tt_device *d, const tt_task *t) {
+  tt_task task = {
+      .code = t->code,
+      .inputs = tt_malloc((size_t)t->input_count * sizeof(tt_value *)),
+      .input_count = t->input_count,
+      .donate = tt_malloc((size_t)t->input_count + 1),
+      .outputs = tt_malloc((size_t)t->output_count * sizeof(tt_value *)),
+      .output_count = t->output_count,
+  };
+  memcpy(task.donate, t->donate, (size_t)t->input_count);
+  for (int i = 0; i < t->input_count; i++) tt_value_retain(task.inputs[i] = t->inputs[i]);
+  for (int i = 0; i < t->output_count; i++) tt_value_retain(task.outputs[i] = t->outputs[i]);
+  atomic_fetch_add_explicit(&d->queued, 1, memory_order_relaxed);
+  return tt_stream_push(d, &task);
+}
+
+tt_status tt_task_launch(tt_device *d, const tt_task *t, bool now) {
+  if (!now) return task_queue(d, t);
+  atomic_fetch_add_explicit(&d->inlined, 1, memory_order_relaxed);
+  TT_TRY(tt_task_execute(d, t, false));
+  if (!d->is_cpu && t->output_count) tt_flight_add(d, t->outputs[0]->buffer);
+  if (!t->code->has_check) return TT_OK;
+  tt_value *flag = t->outputs[t->output_count - 1];
+  if (d->is_cpu) return tt_check_read(d, flag, t->code); /* it is there: tell at the call */
+  tt_checks_add(d, flag, t->code);
+  return TT_OK;
 }
 
 /* ---- the thread --------------------------------------------------------------------------------------------- */

@@ -22,6 +22,7 @@ static tt_value *value_init(tt_value *v, tt_device *d, tt_holds holds, const tt_
   v->uncounted = false;
   v->buffer = NULL;
   v->error = TT_OK;
+  v->region = 0;
   return v;
 }
 
@@ -39,6 +40,19 @@ tt_value *tt_value_create_result(tt_device *d, const tt_array_type *type, tt_val
   tt_memory_add(d, donated ? 0 : v->bytes, 1);
   if (donated) donated->bytes = 0;
   return v;
+}
+
+tt_value *tt_value_create_deferred(tt_device *d, const tt_array_type *type) {
+  tt_value *v = value_init(tt_pool_take(&d->values, sizeof(tt_value)), d, TT_HOLDS_ARRAY, type);
+  v->bytes = 0;
+  tt_memory_add(d, 0, 1);
+  return v;
+}
+
+void tt_value_count(tt_value *v, tt_value *donated) {
+  v->bytes = tt_array_bytes(&v->type);
+  if (donated) donated->bytes = 0;
+  else tt_memory_add(v->device, v->bytes, 0);
 }
 
 void tt_value_release(tt_value *v) {
@@ -64,8 +78,11 @@ void tt_value_set_failed(tt_value *v, tt_status error) {
 
 static bool value_is_settled(void *v) { return tt_value_get_state(v) != TT_VALUE_PENDING; }
 
-tt_status tt_value_wait(tt_value *v) {
-  if (!value_is_settled(v)) TT_TRY(tt_stream_wait(v->device, value_is_settled, v));
+tt_status tt_value_wait(tt_value *v, tt_flush_reason reason) {
+  if (!value_is_settled(v)) {
+    TT_TRY(tt_region_flush_for(v->device, v, reason));
+    if (!value_is_settled(v)) TT_TRY(tt_stream_wait(v->device, value_is_settled, v));
+  }
   return tt_value_get_state(v) == TT_VALUE_FAILED ? tt_value_failure(v) : TT_OK;
 }
 

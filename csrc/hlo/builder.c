@@ -255,23 +255,52 @@ void hlo_return(hlo_builder *b, int count, const hlo_value *values) {
   print_return(b, "func.return", count, values);
 }
 
+static tt_status check_finished(hlo_builder *b) {
+  if (!b->failure && !b->result_types) hlo_fail(b, TT_INTERNAL, "function %s has no return", b->function_name);
+  return tt_status_clone(b->failure);
+}
+
+static void print_rest(const hlo_builder *b, tt_strbuf *s) {
+  tt_strbuf_printf(s, ") -> (%s) {\n", b->result_types);
+  tt_strbuf_add_bytes(s, b->body.data, b->body.size);
+  tt_strbuf_add(s, "}\n");
+}
+
+static void print_param(const hlo_param_info *p, tt_strbuf *s) {
+  tt_strbuf_printf(s, "%%%u: ", p->value.id);
+  hlo_type_print(s, p->value.type);
+}
+
 tt_status hlo_builder_finish(hlo_builder *b, const char **out_text, size_t *out_size) {
   *out_text = NULL;
   *out_size = 0;
-  if (!b->failure && !b->result_types) hlo_fail(b, TT_INTERNAL, "function %s has no return", b->function_name);
-  if (b->failure) return tt_status_clone(b->failure);
+  TT_TRY(check_finished(b));
   tt_strbuf *s = &b->text;
   tt_strbuf_free(s);
   tt_strbuf_printf(s, "func.func %s @%s(", b->is_public ? "public" : "private", b->function_name);
   for (int i = 0; i < b->param_count; i++) {
-    tt_strbuf_printf(s, "%s%%%u: ", i ? ", " : "", b->params[i].value.id);
-    hlo_type_print(s, b->params[i].value.type);
+    if (i) tt_strbuf_add(s, ", ");
+    print_param(&b->params[i], s);
     if (b->params[i].attributes) tt_strbuf_printf(s, " {%s}", b->params[i].attributes);
   }
-  tt_strbuf_printf(s, ") -> (%s) {\n", b->result_types);
-  tt_strbuf_add_bytes(s, b->body.data, b->body.size);
-  tt_strbuf_add(s, "}\n");
+  print_rest(b, s);
   *out_text = s->data;
   *out_size = s->size;
+  return TT_OK;
+}
+
+tt_status hlo_builder_finish_function(hlo_builder *b, hlo_function *out) {
+  *out = (hlo_function){0};
+  TT_TRY(check_finished(b));
+  tt_strbuf s = TT_STRBUF_INIT;
+  const char **params = tt_arena_alloc(b->arena, sizeof *params * (size_t)b->param_count);
+  for (int i = 0; i < b->param_count; i++) {
+    print_param(&b->params[i], &s);
+    params[i] = copy_text(b, s.data);
+    s.size = 0;
+  }
+  print_rest(b, &s);
+  *out = (hlo_function){b->param_count, params, copy_text(b, s.data)};
+  tt_strbuf_free(&s);
   return TT_OK;
 }

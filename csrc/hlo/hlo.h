@@ -48,6 +48,13 @@ hlo_value hlo_fail(hlo_builder *b, tt_status_code code, const char *format, ...)
 bool hlo_failed(const hlo_builder *b);
 /* Ends the function. On success *out_text is the function's text, owned by the builder. */
 tt_status hlo_builder_finish(hlo_builder *b, const char **out_text, size_t *out_size) TT_MUST_USE;
+/* The same in pieces, for whoever puts several functions into a module. Owned by the builder's arena. */
+typedef struct hlo_function {
+  int param_count;
+  const char *const *params; /* "%3: tensor<2xf32>", without attributes */
+  const char *rest;          /* ") -> (...) { ... }" */
+} hlo_function;
+tt_status hlo_builder_finish_function(hlo_builder *b, hlo_function *out_function) TT_MUST_USE;
 /* An estimate of the work: about one unit per element touched or multiply-add; grows as operations are added. */
 double hlo_builder_cost(const hlo_builder *b);
 

@@ -1,7 +1,7 @@
 /* Every row of the pointwise families builds, for the CPU and for a TPU and for each dtype class, or fails with a
  * message; with TT_TEST_PLUGIN (a PJRT plugin) what was built for float32 also compiles. And the answers where PyTorch
  * and XLA have different habits. */
-#include "ops/program.h"
+#include "ops/program_text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -167,8 +167,8 @@ static void check_compiles(const tt_op *op, const tt_program *p) {
   tt_client *c = client_get();
   tt_executable *e = NULL;
   const tt_compile_options quick = {.env_overrides = "xla_backend_optimization_level=0"};
-  tt_status s = c ? tt_executable_compile(c, p->text, p->text_size, &quick, &e) : TT_OK;
-  if (s) TT_CHECK_FAILED("%s: %s\n%s", op->name, tt_status_message(s), p->text);
+  tt_status s = c ? tt_executable_compile(c, text_of(p), strlen(text_of(p)), &quick, &e) : TT_OK;
+  if (s) TT_CHECK_FAILED("%s: %s\n%s", op->name, tt_status_message(s), text_of(p));
   tt_status_free(s);
   if (e) tt_executable_destroy(e);
 }
@@ -240,7 +240,7 @@ static void check_answer(const char *name, tt_dtype dtype, int64_t count, int op
   TT_CHECK_OK(build(&f, tt_op_find(name), true, &p));
   tt_executable *e = NULL;
   const tt_compile_options keeps_nan = {.env_overrides = "xla_cpu_enable_fast_min_max=false"};
-  if (p) TT_CHECK_OK(tt_executable_compile(c, p->text, p->text_size, &keeps_nan, &e));
+  if (p) TT_CHECK_OK(tt_executable_compile(c, text_of(p), strlen(text_of(p)), &keeps_nan, &e));
   if (!e) return;
   tt_pjrt_buffer *inputs[4] = {0}, *outputs[4] = {0};
   for (int i = 0; i < operands; i++) TT_CHECK_OK(tt_buffer_from_host(c, 0, dtype, 1, &count, data[i], &inputs[i]));

@@ -1,7 +1,6 @@
 /* From a call to a program: storages become parameters, the row is lowered, what was written becomes outputs. */
 #include "ops/program.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,13 +149,17 @@ tt_array_type tt_array_type_keep(tt_arena *keep, const hlo_type *type) {
                          tt_arena_copy(keep, type->dims, sizeof *type->dims * (size_t)type->rank)};
 }
 
-static hlo_value pack_param(tt_lower *l, tt_pack pack) {
+tt_dtype tt_pack_dtype(tt_pack pack) {
   static const tt_dtype dtypes[TT_PACK_COUNT] = {TT_F32, TT_F64, TT_I64, TT_C64, TT_C128};
+  return dtypes[pack];
+}
+
+static hlo_value pack_param(tt_lower *l, tt_pack pack) {
   tt_lower_state *s = l->state;
   if (!hlo_is_none(s->packs[pack])) return s->packs[pack];
   int64_t count = s->numbers->count;
   s->out_of_order = s->out_of_order || has_pack(s, (int)pack + 1);
-  return s->packs[pack] = hlo_param(l->b, hlo_type_make(l->b, dtypes[pack], count > 1, &count), NULL);
+  return s->packs[pack] = hlo_param(l->b, hlo_type_make(l->b, tt_pack_dtype(pack), count > 1, &count), NULL);
 }
 
 hlo_value tt_pack_number(tt_lower *l, tt_pack pack, int ordinal) {
@@ -228,26 +231,21 @@ static hlo_value flag_value(hlo_builder *b, const tt_lower_state *s) {
   return flag;
 }
 
-/* Lets the output reuse the input's memory where their types agree. Returns the input, or -1. */
-static int donate(hlo_builder *b, const build *u, const tt_site *site, int output) {
-  if (site->input < 0 || !hlo_type_equal(site->before.type, site->after.type)) return -1;
-  hlo_param_set_attributes(b, site->input, tt_arena_printf(u->scratch, "tf.aliasing_output = %d : i32", output));
-  return site->input;
+/* The input whose memory the new array may take, where their types agree, or -1. */
+static int donated_input(const tt_site *site) {
+  return site->input >= 0 && hlo_type_equal(site->before.type, site->after.type) ? site->input : -1;
 }
 
-static void describe_writes(hlo_builder *b, const build *u, const tt_lower_state *s, hlo_value *outputs) {
+static void describe_writes(const build *u, const tt_lower_state *s, hlo_value *outputs) {
   tt_program *p = u->program;
   size_t count = (size_t)s->written_count;
-  tt_array_type *types = tt_arena_alloc(&p->arena, sizeof *types * count);
   int *donated = tt_arena_alloc(&p->arena, sizeof *donated * count);
   p->written_count = s->written_count;
   p->written_storages = tt_arena_copy(&p->arena, s->written, sizeof *s->written * count);
-  p->written_types = types;
   p->donated_inputs = donated;
   for (int i = 0; i < s->written_count; i++) {
     const tt_site *site = &s->sites[s->written[i]];
-    types[i] = tt_array_type_keep(&p->arena, site->after.type);
-    donated[i] = donate(b, u, site, p->output_count);
+    donated[i] = donated_input(site);
     outputs[p->output_count++] = site->after;
   }
 }
@@ -263,6 +261,16 @@ static void describe_results(const build *u, const tt_lower_state *s, hlo_value 
   }
 }
 
+static void describe_types(tt_program *p, const tt_lower_state *s, const hlo_value *outputs) {
+  tt_array_type *inputs = tt_arena_alloc(&p->arena, sizeof *inputs * (size_t)p->input_count);
+  tt_array_type *types = tt_arena_alloc(&p->arena, sizeof *types * (size_t)p->output_count);
+  for (int i = 0; i < p->input_count; i++) inputs[i] = tt_array_type_keep(&p->arena, s->sites[s->inputs[i]].before.type);
+  for (int i = 0; i < p->output_count; i++) types[i] = tt_array_type_keep(&p->arena, outputs[i].type);
+  p->input_types = inputs;
+  p->output_types = types;
+  p->written_types = types + p->output_count - p->has_check - p->written_count;
+}
+
 static void describe(hlo_builder *b, const build *u, const tt_lower_state *s) {
   tt_program *p = u->program;
   p->input_count = s->input_count;
@@ -272,29 +280,23 @@ static void describe(hlo_builder *b, const build *u, const tt_lower_state *s) {
   for (int i = 0; i < TT_PACK_COUNT; i++) p->packs |= (uint8_t)(!hlo_is_none(s->packs[i]) << i);
   hlo_value *outputs = tt_arena_alloc(u->scratch, sizeof *outputs * (size_t)(s->result_count + s->written_count + 1));
   describe_results(u, s, outputs);
-  describe_writes(b, u, s, outputs);
+  describe_writes(u, s, outputs);
   p->has_check = s->check_count > 0;
   p->check_count = s->check_count;
   p->checks = tt_arena_copy(&p->arena, s->check_infos, sizeof *s->check_infos * (size_t)s->check_count);
   if (p->has_check) outputs[p->output_count++] = flag_value(b, s);
+  describe_types(p, s, outputs);
   hlo_return(b, p->output_count, outputs);
 }
 
-/* "aten::add.Tensor" as a symbol: the module's name is what profiles and dumps show. */
-static const char *module_name(const build *u) {
-  char *name = tt_arena_printf(u->scratch, "aten_%s", u->call->op->name);
-  for (char *c = name; *c; c++)
-    if (!isalnum((unsigned char)*c)) *c = '_';
-  return name;
-}
-
 static tt_status finish(hlo_builder *b, const build *u) {
-  const char *function;
-  size_t size;
+  hlo_function f;
   tt_program *p = u->program;
-  TT_TRY(hlo_builder_finish(b, &function, &size));
-  p->text = tt_arena_printf(&p->arena, "module @%s {\n%.*s\n}\n", module_name(u), (int)size, function);
-  p->text_size = strlen(p->text);
+  TT_TRY(hlo_builder_finish_function(b, &f));
+  const char **params = tt_arena_alloc(&p->arena, sizeof *params * (size_t)f.param_count);
+  for (int i = 0; i < f.param_count; i++) params[i] = tt_arena_copy(&p->arena, f.params[i], strlen(f.params[i]) + 1);
+  p->function = (hlo_function){f.param_count, params, tt_arena_copy(&p->arena, f.rest, strlen(f.rest) + 1)};
+  p->name = tt_arena_printf(&p->arena, "aten::%s", u->call->op->name);
   p->cost = hlo_builder_cost(b);
   return TT_OK;
 }

@@ -36,6 +36,7 @@ typedef struct tt_number_source {
  * lone number in a 0-dim array. Which class a number is taken from depends on the dtype that the lowering wants it in,
  * so every pack that is a parameter holds all numbers, converted as C does. */
 typedef enum tt_pack { TT_PACK_F32, TT_PACK_F64, TT_PACK_I64, TT_PACK_C64, TT_PACK_C128, TT_PACK_COUNT } tt_pack;
+tt_dtype tt_pack_dtype(tt_pack pack);
 
 typedef struct tt_result_info {
   bool none;         /* an undefined result */
@@ -49,10 +50,11 @@ typedef struct tt_result_info {
  *   -> (new tensors' arrays, written storages' arrays, flag) */
 typedef struct tt_program {
   tt_arena arena; /* owns all below */
-  const char *text;
-  size_t text_size;
+  const char *name;              /* "aten::add.Tensor" */
+  hlo_function function;
   int input_count;
   const int *input_storages;     /* indices into the specs */
+  const tt_array_type *input_types;
   int number_count;
   const tt_number_source *numbers;
   uint8_t packs;                 /* bit p: pack p is a parameter */
@@ -60,12 +62,13 @@ typedef struct tt_program {
   const tt_result_info *results;
   int written_count;
   const int *written_storages;   /* outputs after the new tensors, in this order */
-  const tt_array_type *written_types;
+  const tt_array_type *written_types; /* within output_types */
   const int *donated_inputs;     /* for each written storage: the input that its output may reuse, or -1 */
   bool has_check;                /* a last output: i32[], 0 = fine, else 1 + index of the failed check */
   int check_count;
   struct tt_check_info { tt_status_code code; const char *message; } const *checks;
   int output_count;
+  const tt_array_type *output_types;
   double cost;
 } tt_program;
 
@@ -79,6 +82,7 @@ typedef struct tt_layout_hint {
   const int64_t *strides;
 } tt_layout_hint;
 
+/* *out_program is named after the call's operator and can be put into a module (ops/module.h). */
 tt_status tt_program_build(const tt_call *call, const tt_storage_spec *specs, int spec_count,
                            const tt_layout_hint *hints, int hint_count, bool is_cpu, hlo_precision precision,
                            tt_program **out_program) TT_MUST_USE;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "ops/program.h"
+#include "ops/program_text.h"
 #include "pjrt/pjrt.h"
 #include "tests/tt_test.h"
 
@@ -79,10 +79,10 @@ static void check_error(fixture *f, const char *op, const char *message) {
 }
 
 static void check_has(const fixture *f, const char *text) {
-  if (!strstr(f->program->text, text)) TT_CHECK_FAILED("no \"%s\" in\n%s", text, f->program->text);
+  if (!strstr(text_of(f->program), text)) TT_CHECK_FAILED("no \"%s\" in\n%s", text, text_of(f->program));
 }
 static void check_has_not(const fixture *f, const char *text) {
-  if (strstr(f->program->text, text)) TT_CHECK_FAILED("there is \"%s\" in\n%s", text, f->program->text);
+  if (strstr(text_of(f->program), text)) TT_CHECK_FAILED("there is \"%s\" in\n%s", text, text_of(f->program));
 }
 
 /* ---- running ------------------------------------------------------------------------------------------------ */
@@ -131,7 +131,7 @@ static bool run(const fixture *f, void **out) {
   const tt_program *p = f->program;
   if (!c || !p) return false;
   tt_executable *e = NULL;
-  TT_CHECK_OK(tt_executable_compile(c, p->text, p->text_size, NULL, &e));
+  TT_CHECK_OK(tt_executable_compile(c, text_of(p), strlen(text_of(p)), NULL, &e));
   if (!e) return false;
   tt_pjrt_buffer *inputs[MAX_ITEMS + TT_PACK_COUNT] = {0}, *outputs[MAX_ITEMS] = {0};
   int n = 0;

@@ -157,7 +157,7 @@ TT_TEST(arrays_come_before_packs) {
   add_float(&f, 3);
   check_run(&f, "number_first", 0, 2, FLOATS(3, 6));
   TT_CHECK_INT_EQ(f.program->packs, 1 << TT_PACK_F64);
-  const char *array = strstr(f.program->text, "tensor<2xf32>"), *pack = strstr(f.program->text, "tensor<f64>");
+  const char *array = strstr(text_of(f.program), "tensor<2xf32>"), *pack = strstr(text_of(f.program), "tensor<f64>");
   TT_CHECK(array && pack && array < pack);
   tt_program_free(f.program);
 }

@@ -1,6 +1,6 @@
 /* Every row of the families that reduce, scan, normalise, index and sort: builds for the CPU and for a TPU, in several
  * dtypes; with TT_TEST_PLUGIN (a PJRT plugin) it is run, and the answers are PyTorch's on the CPU. */
-#include "ops/program.h"
+#include "ops/program_text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -472,7 +472,7 @@ static bool run(fixture *f, const tt_program *p, void **outputs) {
   tt_client *c = client_get();
   tt_executable *e = NULL;
   const tt_compile_options options = {.env_overrides = "xla_cpu_enable_fast_min_max=false"};
-  if (c) TT_CHECK_OK(tt_executable_compile(c, p->text, p->text_size, &options, &e));
+  if (c) TT_CHECK_OK(tt_executable_compile(c, text_of(p), strlen(text_of(p)), &options, &e));
   if (!e) return false;
   tt_pjrt_buffer *in[MAX_ARGS + TT_PACK_COUNT] = {0}, *out[MAX_OUTPUTS] = {0};
   int n = 0;

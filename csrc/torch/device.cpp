@@ -49,6 +49,7 @@ tt_device* open() {
   options.plugin_path = path;
   options.hooks = {wait_begin, wait_end, interrupted};
   options.launch_blocking = tt_env_bool(TT_ENV_TORCH_TPU_LAUNCH_BLOCKING);
+  options.defer = tt_env_bool(TT_ENV_TORCH_TPU_DEFER_AND_FUSE);
   options.memory_limit = tt_env_bytes(TT_ENV_TORCH_TPU_HBM_LIMIT);
   options.xla_options = tt_env_string(TT_ENV_TORCH_TPU_INTERNAL_XLA_OPTIONS);
   options.dump_dir = tt_env_string(TT_ENV_TORCH_TPU_DUMP_TO);

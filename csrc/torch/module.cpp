@@ -120,6 +120,29 @@ const char* get_fallback() {
   }
 }
 
+py::dict fusion_stats() {
+  tt_region_stats s{};
+  if (tt_device* d = tt::device_if_open()) s = tt_device_region_stats(d);
+  py::dict out, reasons;
+  out["recorded"] = s.recorded;
+  out["dropped"] = s.dropped;
+  out["regions"] = s.regions;
+  out["programs"] = s.programs;
+  for (int r = 0; r < TT_FLUSH_REASON_COUNT; r++) {
+    const std::string text = tt_flush_reason_text(static_cast<tt_flush_reason>(r));
+    reasons[py::str(text.substr(0, text.find(':')))] = s.reasons[r];
+  }
+  out["reasons"] = reasons;
+  return out;
+}
+
+void set_defer(bool on) { tt::check(tt_device_set_defer(tt::device(), on)); }
+
+bool get_defer() {
+  const tt_device* d = tt::device_if_open();
+  return d ? tt_device_defer(d) : tt_env_bool(TT_ENV_TORCH_TPU_DEFER_AND_FUSE);
+}
+
 void set_launch_blocking(bool on) { tt_device_set_launch_blocking(tt::device(), on); }
 
 bool get_launch_blocking() {
@@ -158,6 +181,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("_get_fallback", &get_fallback);
   m.def("_set_launch_blocking", &set_launch_blocking);
   m.def("_get_launch_blocking", &get_launch_blocking);
+  m.def("_fusion_stats", &fusion_stats);
+  m.def("_set_defer", &set_defer);
+  m.def("_get_defer", &get_defer);
   m.def("_set_precision", &tt_device_set_precision);
   m.def("_get_precision", &tt_device_precision);
 }

@@ -48,8 +48,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return stream(old);
   }
   bool queryStream(const c10::Stream&) const override {
-    const tt_device* d = device_if_open();
-    return !d || tt_device_finished(d, tt_device_submitted(d));
+    tt_device* d = device_if_open();
+    if (!d) return true;
+    check(tt_device_flush(d, TT_FLUSH_EVENT));
+    return tt_device_finished(d, tt_device_submitted(d));
   }
   void synchronizeStream(const c10::Stream&) const override { synchronizeDevice(0); }
   void synchronizeDevice(c10::DeviceIndex) const override {
@@ -60,6 +62,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (!*event) *event = new Event();
     auto* e = static_cast<Event*>(*event);
     if (tt_device* d = device_if_open()) {
+      check(tt_device_flush(d, TT_FLUSH_EVENT));
       e->point = tt_device_submitted(d);
       // A time is that of the work before the event being done.
       if (flag == c10::EventFlag::BACKEND_DEFAULT) check(tt_device_wait(d, e->point));

@@ -18,16 +18,15 @@ class EagerMode(enum.Enum):
 
 
 def _get_eager_mode() -> EagerMode:
+    if _C._get_defer():
+        return EagerMode.DEFER_AND_FUSE
     return EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING if _C._get_launch_blocking() else EagerMode.DEFER_NEVER
 
 
 def _apply_eager_mode(mode: EagerMode) -> None:
     if not isinstance(mode, EagerMode):
         raise TypeError(f"eager_mode: expected a torch.tpu.EagerMode, got {mode!r}")
-    if mode is EagerMode.DEFER_AND_FUSE:
-        raise NotImplementedError(
-            "EagerMode.DEFER_AND_FUSE is not implemented in this version of torch_tpu. Use EagerMode.DEFER_NEVER."
-        )
+    _C._set_defer(mode is EagerMode.DEFER_AND_FUSE)
     _C._set_launch_blocking(mode is EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING)
 
 

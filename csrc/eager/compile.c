@@ -1,0 +1,182 @@
+/* The compiler: turns modules into executables, on the caller's thread or on a few threads of its own, which start when
+ * there is something for them to do. */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "eager/internal.h"
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+/* TORCH_TPU_DUMP_TO: one file for each module, numbered in order of compilation. */
+static void module_dump(const tt_device *d, const char *name, const tt_strbuf *text, long long number) {
+  char path[4096];
+  const char *short_name = strncmp(name, "aten::", 6) ? name : name + 6;
+  int length = snprintf(path, sizeof path, "%s/%06lld_%s.mlir", d->dump_dir, number, short_name);
+  if (length < 0 || (size_t)length >= sizeof path) return;
+  FILE *f = fopen(path, "w");
+  if (!f) {
+    fprintf(stderr, "torch_tpu: TORCH_TPU_DUMP_TO: cannot write %s: %s\n", path, strerror(errno));
+    return;
+  }
+  fwrite(text->data, 1, text->size, f);
+  fclose(f);
+}
+
+static tt_status source_compile(tt_device *d, const tt_source *source, tt_executable **out_executable) {
+  tt_strbuf text = TT_STRBUF_INIT;
+  tt_status status = source->print(source->what, &text);
+  if (!status) {
+    long long number = atomic_fetch_add(&d->compilations, 1);
+    if (d->dump_dir) module_dump(d, source->name, &text, number);
+    int64_t start = now_ns();
+    status = tt_executable_compile(d->client, text.data, text.size, &(tt_compile_options){.env_overrides = d->xla_options},
+                                   out_executable);
+    atomic_fetch_add(&d->compile_ns, now_ns() - start);
+    status = tt_status_annotate(status, "%s: the XLA compiler failed", source->name);
+  }
+  tt_strbuf_free(&text);
+  return status;
+}
+
+/* The code is COMPILING, and this thread does it. */
+static void code_compile(tt_device *d, tt_code *c, const tt_source *source) {
+  tt_status status = source_compile(d, source, &c->executable);
+  c->cheap = !d->is_cpu || c->cost <= d->options.inline_cost;
+  pthread_mutex_lock(&d->compiler.lock);
+  c->error = status;
+  atomic_store_explicit(&c->state, status ? TT_CODE_FAILED : TT_CODE_READY, memory_order_release);
+  pthread_cond_broadcast(&d->compiler.done);
+  pthread_mutex_unlock(&d->compiler.lock);
+}
+
+static bool code_claim(tt_code *c) {
+  unsigned char none = TT_CODE_NONE;
+  return atomic_compare_exchange_strong(&c->state, &none, TT_CODE_COMPILING);
+}
+
+/* Lets what has failed be tried again: it may have been for want of memory. */
+static void code_forget_failure(tt_device *d, tt_code *c) {
+  pthread_mutex_lock(&d->compiler.lock);
+  if (tt_code_get_state(c) == TT_CODE_FAILED) {
+    tt_status_free(c->error);
+    c->error = TT_OK;
+    atomic_store(&c->state, TT_CODE_NONE);
+  }
+  pthread_mutex_unlock(&d->compiler.lock);
+}
+
+static void *compiler_main(void *argument) {
+  tt_device *d = argument;
+  tt_compiler *m = &d->compiler;
+  pthread_mutex_lock(&m->lock);
+  for (;;) {
+    m->idle++;
+    while (!m->first && !m->stop) pthread_cond_wait(&m->work, &m->lock);
+    m->idle--;
+    if (m->stop) break;
+    tt_compile_job *job = m->first;
+    m->first = job->next;
+    if (!m->first) m->last = &m->first;
+    pthread_mutex_unlock(&m->lock);
+    code_compile(d, job->code, &job->source);
+    free(job);
+    pthread_mutex_lock(&m->lock);
+  }
+  pthread_mutex_unlock(&m->lock);
+  return NULL;
+}
+
+static int usable_cores(void) {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
+}
+
+void tt_compiler_init(tt_device *d) {
+  tt_compiler *m = &d->compiler;
+  pthread_mutex_init(&m->lock, NULL);
+  pthread_cond_init(&m->work, NULL);
+  pthread_cond_init(&m->done, NULL);
+  int cores = usable_cores();
+  m->thread_limit = cores < TT_COMPILER_MOST_THREADS ? cores : TT_COMPILER_MOST_THREADS;
+  m->last = &m->first;
+}
+
+void tt_compiler_stop(tt_device *d) {
+  tt_compiler *m = &d->compiler;
+  pthread_mutex_lock(&m->lock);
+  m->stop = true;
+  pthread_cond_broadcast(&m->work);
+  pthread_mutex_unlock(&m->lock);
+  for (int i = 0; i < m->thread_count; i++) pthread_join(m->threads[i], NULL);
+  while (m->first) {
+    tt_compile_job *job = m->first;
+    m->first = job->next;
+    free(job);
+  }
+  pthread_mutex_destroy(&m->lock);
+  pthread_cond_destroy(&m->work);
+  pthread_cond_destroy(&m->done);
+}
+
+void tt_code_begin(tt_device *d, tt_code *c, tt_source source) {
+  if (tt_code_get_state(c) == TT_CODE_READY) return;
+  code_forget_failure(d, c);
+  if (!code_claim(c)) return;
+  tt_compiler *m = &d->compiler;
+  tt_compile_job *job = tt_malloc(sizeof *job);
+  *job = (tt_compile_job){c, source, NULL};
+  pthread_mutex_lock(&m->lock);
+  *m->last = job;
+  m->last = &job->next;
+  int started = m->thread_count;
+  if (!m->idle && started < m->thread_limit && !pthread_create(&m->threads[started], NULL, compiler_main, d)) m->thread_count++;
+  pthread_cond_signal(&m->work);
+  pthread_mutex_unlock(&m->lock);
+  if (m->thread_count) return;
+  /* No thread can be started: do it here. */
+  pthread_mutex_lock(&m->lock);
+  m->first = NULL;
+  m->last = &m->first;
+  pthread_mutex_unlock(&m->lock);
+  code_compile(d, c, &source);
+  free(job);
+}
+
+tt_status tt_code_wait(tt_device *d, tt_code *c) {
+  if (tt_code_get_state(c) == TT_CODE_READY) return TT_OK;
+  pthread_mutex_lock(&d->compiler.lock);
+  while (tt_code_get_state(c) == TT_CODE_COMPILING) pthread_cond_wait(&d->compiler.done, &d->compiler.lock);
+  tt_status status = tt_status_clone(c->error);
+  pthread_mutex_unlock(&d->compiler.lock);
+  return status;
+}
+
+tt_status tt_code_require(tt_device *d, tt_code *c, tt_source source) {
+  if (tt_code_get_state(c) == TT_CODE_READY) return TT_OK;
+  code_forget_failure(d, c);
+  void *token = tt_device_wait_begin(d);
+  if (code_claim(c)) code_compile(d, c, &source);
+  tt_status status = tt_code_wait(d, c);
+  tt_device_wait_end(d, token);
+  return status;
+}
+
+void tt_code_clear(tt_code *c) {
+  if (c->executable) tt_executable_destroy(c->executable);
+  tt_status_free(c->error);
+}
+
+static tt_status plan_print(const void *what, tt_strbuf *out) {
+  tt_module_print_program(what, out);
+  return TT_OK;
+}
+
+tt_source tt_plan_source(const tt_plan *plan) { return (tt_source){plan_print, plan->program, plan->program->name}; }

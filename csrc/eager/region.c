@@ -1,0 +1,321 @@
+/* The open region: calls are collected, and run together when a result is needed.
+ *
+ * The region holds one reference to each value that its calls read or make. What others hold too when the region ends
+ * is wanted; what nobody else holds is not made at all. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "eager/internal.h"
+
+/* So many calls at most: compiling takes longer than in proportion. */
+enum { MOST_NODES = 1024 };
+
+/* ---- recording ---------------------------------------------------------------------------------------------- */
+
+static void grow(void *array, int *capacity, int needed, size_t size) {
+  if (needed <= *capacity) return;
+  void **memory = array;
+  *capacity = 2 * needed + 64;
+  *memory = tt_realloc(*memory, (size_t)*capacity * size);
+}
+
+/* Adds a value, with the caller's reference. */
+static void region_add_value(tt_region *r, tt_value *v) {
+  v->region = r->serial;
+  v->region_number = r->value_count;
+  r->values[r->value_count++] = v;
+}
+
+static void region_add_input(tt_region *r, tt_value *v) {
+  if (v->region != r->serial) {
+    tt_value_retain(v);
+    region_add_value(r, v);
+  }
+  r->inputs[r->input_count++] = v->region_number;
+}
+
+static void region_add_numbers(tt_region *r, tt_plan *plan, const tt_call *call, tt_storage *const *storages) {
+  const tt_program *p = plan->program;
+  for (int pack = 0; pack < TT_PACK_COUNT; pack++) {
+    if (!(p->packs >> pack & 1)) continue;
+    size_t bytes = (size_t)p->number_count * tt_dtype_bytes(tt_pack_dtype((tt_pack)pack));
+    if (r->pack_bytes[pack] + bytes > r->pack_capacity[pack]) {
+      r->pack_capacity[pack] = 2 * (r->pack_bytes[pack] + bytes) + 256;
+      r->packs[pack] = tt_realloc(r->packs[pack], r->pack_capacity[pack]);
+    }
+    tt_numbers_write(plan, call, storages, (tt_pack)pack, r->packs[pack] + r->pack_bytes[pack]);
+    r->pack_bytes[pack] += bytes;
+  }
+}
+
+/* A promise: one reference for the region, one for whoever gets it. */
+static tt_value *region_promise(tt_device *d, const tt_array_type *type) {
+  tt_value *v = tt_value_create_deferred(d, type);
+  tt_value_retain(v);
+  region_add_value(&d->region, v);
+  d->region.bytes += tt_array_bytes(type);
+  return v;
+}
+
+static void region_add_outputs(tt_device *d, const tt_program *p, tt_storage *const *storages, tt_new_result *out_results) {
+  for (int i = 0; i < p->result_count; i++) {
+    const tt_result_info *info = &p->results[i];
+    out_results[i] = (tt_new_result){info->none, info->write, NULL, (tt_dtype)info->dtype, info->rank, info->sizes, info->strides};
+    if (info->none || info->write >= 0) continue;
+    out_results[i].storage = tt_storage_create_result(d, region_promise(d, &info->array));
+  }
+  for (int w = 0; w < p->written_count; w++) {
+    tt_storage *s = storages[p->written_storages[w]];
+    tt_value *old = s->value;
+    s->value = region_promise(d, &p->written_types[w]);
+    tt_value_release(old);
+  }
+  if (p->has_check) tt_value_release(region_promise(d, &p->output_types[p->output_count - 1])); /* its code reads it */
+}
+
+static tt_status region_check_inputs(const tt_program *p, tt_storage *const *storages) {
+  for (int i = 0; i < p->input_count; i++) {
+    tt_value *v = storages[p->input_storages[i]]->value;
+    if (tt_value_get_state(v) == TT_VALUE_FAILED) return tt_value_failure(v);
+  }
+  return TT_OK;
+}
+
+/* Ends regions where sequences of calls have come again. */
+static tt_status region_cut(tt_device *d, tt_plan *plan) {
+  tt_region *r = &d->region;
+  tt_cuts cuts = tt_repeat_add(&d->repeat, plan);
+  for (int i = 0; i < cuts.count; i++)
+    if (r->node_count > cuts.back[i]) TT_TRY(tt_region_flush(d, r->node_count - cuts.back[i], TT_FLUSH_REPEAT));
+  if (r->node_count >= MOST_NODES) return tt_region_flush(d, r->node_count, TT_FLUSH_SIZE);
+  int64_t limit = d->options.memory_limit;
+  if (limit && atomic_load_explicit(&d->live_bytes, memory_order_relaxed) + r->bytes > limit)
+    return tt_region_flush(d, r->node_count, TT_FLUSH_MEMORY);
+  return TT_OK;
+}
+
+tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
+                           tt_new_result *out_results) {
+  tt_region *r = &d->region;
+  const tt_program *p = plan->program;
+  TT_TRY(region_check_inputs(p, storages));
+  grow(&r->nodes, &r->node_capacity, r->node_count + 1, sizeof *r->nodes);
+  grow(&r->inputs, &r->input_capacity, r->input_count + p->input_count, sizeof *r->inputs);
+  grow(&r->values, &r->value_capacity, r->value_count + p->input_count + p->output_count, sizeof *r->values);
+  tt_region_node *node = &r->nodes[r->node_count];
+  *node = (tt_region_node){.plan = plan, .first_input = r->input_count, .first_value = r->value_count};
+  for (int i = 0; i < p->input_count; i++) region_add_input(r, storages[p->input_storages[i]]->value);
+  region_add_numbers(r, plan, call, storages);
+  node->first_output = r->value_count;
+  region_add_outputs(d, p, storages, out_results);
+  r->node_count++;
+  d->region_stats.recorded++;
+  tt_status status = region_cut(d, plan);
+  if (status) tt_device_report(d, status); /* the call itself is in order: what failed stays with its results */
+  return TT_OK;
+}
+
+/* ---- ending ------------------------------------------------------------------------------------------------- */
+
+static bool value_is_pending(tt_value *v) { return tt_value_get_state(v) == TT_VALUE_PENDING; }
+
+/* What of the first `count` nodes' values others hold, or later nodes read. */
+static bool *region_wanted(const tt_region *r, int count, int value_count) {
+  bool *wanted = tt_calloc((size_t)value_count + 1, sizeof *wanted);
+  for (int n = 0; n < count; n++) {
+    const tt_region_node *node = &r->nodes[n];
+    for (int o = 0; o < node->plan->program->output_count; o++) {
+      int v = node->first_output + o;
+      wanted[v] = atomic_load_explicit(&r->values[v]->refs, memory_order_acquire) > 1;
+    }
+  }
+  int later = count < r->node_count ? r->nodes[count].first_input : r->input_count;
+  for (int i = later; i < r->input_count; i++)
+    if (r->inputs[i] < value_count) wanted[r->inputs[i]] = true;
+  return wanted;
+}
+
+/* The packs of a run. The last ones are kept: a learning rate stays the same for long. */
+static tt_status region_pack(tt_device *d, tt_region_code *c, int pack, tt_value **out_value) {
+  int count = c->pack_counts[pack];
+  size_t bytes = (size_t)count * tt_dtype_bytes(tt_pack_dtype((tt_pack)pack));
+  if (!c->packs[pack] || memcmp(c->pack_data[pack], d->region.packs[pack], bytes)) {
+    tt_value *fresh;
+    TT_TRY(tt_numbers_upload(d, (tt_pack)pack, count, d->region.packs[pack], &fresh));
+    tt_value_release(c->packs[pack]);
+    c->packs[pack] = fresh;
+    if (!c->pack_data[pack]) c->pack_data[pack] = tt_malloc(bytes);
+    memcpy(c->pack_data[pack], d->region.packs[pack], bytes);
+  }
+  *out_value = c->packs[pack];
+  return TT_OK;
+}
+
+/* The arrays of one run of a region. */
+typedef struct region_run {
+  tt_value **inputs, **outputs;
+  bool *donate, now;
+  int input_count;
+  tt_value *flag;
+} region_run;
+
+static tt_status run_gather(tt_device *d, tt_region_code *c, region_run *run) {
+  tt_region *r = &d->region;
+  run->now = tt_code_get_state(c->code) == TT_CODE_READY && c->code->cheap &&
+             (!d->is_cpu || tt_device_finished(d, tt_device_submitted(d)));
+  for (int i = 0; i < c->input_count; i++) {
+    tt_value *v = run->inputs[run->input_count++] = r->values[c->inputs[i]];
+    if (tt_value_get_state(v) == TT_VALUE_FAILED) return tt_value_failure(v);
+    run->now &= !value_is_pending(v);
+  }
+  for (int pack = 0; pack < TT_PACK_COUNT; pack++)
+    if (c->pack_counts[pack]) TT_TRY(region_pack(d, c, pack, &run->inputs[run->input_count++]));
+  return TT_OK;
+}
+
+/* An input's memory may be taken when nobody but the region holds it any more. Returns the bytes that the results add. */
+static int64_t run_donate(tt_device *d, const tt_region_code *c, const region_run *run, const bool *wanted_later) {
+  int64_t bytes = 0;
+  for (int o = 0; o < c->output_count; o++) {
+    int input = c->aliases[o];
+    tt_value *taken = input >= 0 ? run->inputs[input] : NULL;
+    bool free_to_take = taken && atomic_load_explicit(&taken->refs, memory_order_acquire) == 1 && !wanted_later[c->inputs[input]];
+    if (free_to_take) {
+      run->donate[input] = true;
+      atomic_fetch_add_explicit(&d->donated, 1, memory_order_relaxed);
+    } else {
+      bytes += tt_array_bytes(&run->outputs[o]->type);
+    }
+  }
+  return bytes;
+}
+
+static tt_status run_start(tt_device *d, tt_region_code *c, region_run *run, const bool *wanted) {
+  TT_TRY(run_gather(d, c, run));
+  int64_t bytes = run_donate(d, c, run, wanted);
+  if (d->options.memory_limit) TT_TRY(tt_memory_reserve(d, bytes));
+  for (int o = 0; o < c->output_count; o++) {
+    int input = c->aliases[o];
+    tt_value_count(run->outputs[o], input >= 0 && run->donate[input] ? run->inputs[input] : NULL);
+  }
+  int output_count = c->output_count;
+  if (c->code->has_check) run->outputs[output_count++] = run->flag;
+  return tt_task_launch(d, &(tt_task){c->code, run->inputs, run->input_count, run->donate, run->outputs, output_count}, run->now);
+}
+
+/* What could not be started has failed, and all that was to come of it. */
+static void run_fail(const tt_region_code *c, const region_run *run, tt_status status) {
+  for (int o = 0; o < c->output_count; o++)
+    if (value_is_pending(run->outputs[o])) tt_value_set_failed(run->outputs[o], tt_status_clone(status));
+}
+
+static tt_status region_run_code(tt_device *d, tt_region_code *c, const bool *wanted) {
+  static const int64_t no_dims[1];
+  size_t inputs = (size_t)c->input_count + TT_PACK_COUNT, outputs = (size_t)c->output_count + 1;
+  region_run run = {.inputs = tt_malloc((inputs + outputs) * sizeof(tt_value *)), .donate = tt_calloc(inputs, sizeof(bool))};
+  run.outputs = run.inputs + inputs;
+  for (int o = 0; o < c->output_count; o++) run.outputs[o] = d->region.values[c->outputs[o]];
+  if (c->code->has_check) run.flag = tt_value_create_result(d, &(tt_array_type){TT_I32, 0, no_dims}, NULL);
+  tt_status status = run_start(d, c, &run, wanted);
+  if (status) run_fail(c, &run, status);
+  tt_value_release(run.flag);
+  free(run.inputs);
+  free(run.donate);
+  return status;
+}
+
+/* How many bytes of a pack the first `count` nodes' numbers take. */
+static size_t region_pack_bytes(const tt_region *r, int count, int pack) {
+  size_t bytes = 0, width = tt_dtype_bytes(tt_pack_dtype((tt_pack)pack));
+  for (int n = 0; n < count; n++) {
+    const tt_program *p = r->nodes[n].plan->program;
+    if (p->packs >> pack & 1) bytes += (size_t)p->number_count * width;
+  }
+  return bytes;
+}
+
+/* Records a node anew after those before it have gone. `old`: the values by their old numbers. */
+static void region_keep(tt_region *r, const tt_region_node *node, tt_value *const *old) {
+  const tt_program *p = node->plan->program;
+  tt_region_node *kept = &r->nodes[r->node_count++];
+  int first_input = node->first_input, first_output = node->first_output;
+  *kept = (tt_region_node){.plan = node->plan, .first_input = r->input_count, .first_value = r->value_count};
+  for (int i = 0; i < p->input_count; i++) region_add_input(r, old[r->inputs[first_input + i]]);
+  kept->first_output = r->value_count;
+  for (int o = 0; o < p->output_count; o++) {
+    tt_value_retain(old[first_output + o]);
+    region_add_value(r, old[first_output + o]);
+    r->bytes += tt_array_bytes(&p->output_types[o]);
+  }
+}
+
+/* Takes the first `count` nodes out; the others stay as if they had just been recorded. */
+static void region_remove(tt_region *r, int count) {
+  int node_count = r->node_count, value_count = r->value_count;
+  tt_value **old = r->values;
+  for (int pack = 0; pack < TT_PACK_COUNT; pack++) {
+    size_t gone = count < node_count ? region_pack_bytes(r, count, pack) : r->pack_bytes[pack];
+    r->pack_bytes[pack] -= gone;
+    if (gone && r->pack_bytes[pack]) memmove(r->packs[pack], r->packs[pack] + gone, r->pack_bytes[pack]);
+  }
+  r->serial++;
+  r->node_count = r->value_count = r->input_count = 0;
+  r->bytes = 0;
+  if (count < node_count) {
+    r->values = tt_malloc((size_t)r->value_capacity * sizeof *r->values);
+    for (int n = count; n < node_count; n++) region_keep(r, &r->nodes[n], old);
+  }
+  for (int v = 0; v < value_count; v++) tt_value_release(old[v]);
+  if (old != r->values) free(old);
+}
+
+tt_status tt_region_flush(tt_device *d, int count, tt_flush_reason reason) {
+  tt_region *r = &d->region;
+  if (!count) return TT_OK;
+  int value_count = count < r->node_count ? r->nodes[count].first_value : r->value_count;
+  bool *wanted = region_wanted(r, count, value_count);
+  tt_region_code *code = tt_region_code_get(d, count, wanted);
+  tt_status status = code->wanted_count ? region_run_code(d, code, wanted) : TT_OK;
+  d->region_stats.regions++;
+  d->region_stats.reasons[reason]++;
+  d->region_stats.dropped += count - code->wanted_count;
+  free(wanted);
+  region_remove(r, count);
+  if (reason != TT_FLUSH_REPEAT && reason != TT_FLUSH_SIZE && reason != TT_FLUSH_MEMORY) tt_repeat_reset(&d->repeat);
+  return status;
+}
+
+tt_status tt_region_flush_for(tt_device *d, tt_value *v, tt_flush_reason reason) {
+  tt_status status = TT_OK;
+  tt_device_enter(d);
+  if (d->region.node_count && v->region == d->region.serial) status = tt_region_flush(d, d->region.node_count, reason);
+  tt_device_leave(d);
+  return status;
+}
+
+tt_status tt_device_flush(tt_device *d, tt_flush_reason reason) {
+  tt_device_enter(d);
+  tt_status status = tt_region_flush(d, d->region.node_count, reason);
+  tt_device_leave(d);
+  return status;
+}
+
+void tt_region_discard(tt_device *d) {
+  tt_region *r = &d->region;
+  for (int v = 0; v < r->value_count; v++) tt_value_release(r->values[v]);
+  free(r->values);
+  free(r->nodes);
+  free(r->inputs);
+  for (int pack = 0; pack < TT_PACK_COUNT; pack++) free(r->packs[pack]);
+}
+
+tt_region_stats tt_device_region_stats(const tt_device *d) { return d->region_stats; }
+
+const char *tt_flush_reason_text(tt_flush_reason reason) {
+  static const char *const texts[] = {
+#define TT_X(name, text) text,
+      TT_FLUSH_REASONS(TT_X)
+#undef TT_X
+  };
+  return texts[reason];
+}

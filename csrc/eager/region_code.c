@@ -1,0 +1,267 @@
+/* Compiled regions, found by structure: which plans, and what each reads. The results that are wanted are no part of the
+ * key, since they depend on when other threads and the garbage collector let go of tensors: code that makes more than is
+ * wanted serves as well. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/strbuf.h"
+#include "eager/internal.h"
+
+/* ---- structure ---------------------------------------------------------------------------------------------- */
+
+/* Two numbers to a word; the plan tells how many there are. */
+static size_t structure_words(const tt_region *r, int count, uint64_t **scratch, size_t *capacity) {
+  size_t most = (size_t)count + (size_t)r->input_count, n = 0;
+  if (most > *capacity) {
+    *capacity = 2 * most;
+    *scratch = tt_realloc(*scratch, *capacity * sizeof **scratch);
+  }
+  uint64_t *words = *scratch;
+  for (int i = 0; i < count; i++) {
+    const tt_region_node *node = &r->nodes[i];
+    const int *inputs = r->inputs + node->first_input;
+    int input_count = node->plan->program->input_count;
+    words[n++] = (uint64_t)(uintptr_t)node->plan;
+    for (int k = 0; k + 1 < input_count; k += 2) words[n++] = (uint64_t)inputs[k] << 32 | (uint64_t)inputs[k + 1];
+    if (input_count & 1) words[n++] = (uint64_t)inputs[input_count - 1];
+  }
+  return n;
+}
+
+/* ---- the table ---------------------------------------------------------------------------------------------- */
+
+static bool code_matches(const tt_region_code *c, tt_hash128 hash, const uint64_t *words, size_t count) {
+  return tt_hash_equal(c->hash, hash) && c->word_count == count && !memcmp(c->words, words, count * sizeof *words);
+}
+
+static tt_region_code **table_slot(const tt_region_table *t, tt_hash128 hash, const uint64_t *words, size_t count) {
+  for (size_t i = hash.lo & (t->capacity - 1);; i = (i + 1) & (t->capacity - 1))
+    if (!t->slots[i] || code_matches(t->slots[i], hash, words, count)) return &t->slots[i];
+}
+
+static void table_grow(tt_region_table *t) {
+  if (2 * (t->count + 1) <= t->capacity) return;
+  tt_region_table old = *t;
+  t->capacity = old.capacity ? 2 * old.capacity : 64;
+  t->slots = tt_calloc(t->capacity, sizeof *t->slots);
+  for (size_t i = 0; i < old.capacity; i++) {
+    tt_region_code *c = old.slots[i];
+    if (c) *table_slot(t, c->hash, c->words, c->word_count) = c;
+  }
+  free(old.slots);
+}
+
+static bool code_makes(const tt_region_code *c, const tt_region *r, int count, const bool *wanted) {
+  for (int n = 0; n < count; n++)
+    for (int o = 0; o < r->nodes[n].plan->program->output_count; o++) {
+      int v = r->nodes[n].first_output + o;
+      if (wanted[v] && !c->made[v]) return false;
+    }
+  return true;
+}
+
+/* ---- a new structure ---------------------------------------------------------------------------------------- */
+
+typedef struct analysis {
+  const tt_region *r;
+  int count, value_count;
+  const bool *wanted;
+  int *maker; /* for each value: the node that makes it, or -1 */
+  int *root;  /* for each value: the one whose memory it may have, through any number of writes in place */
+} analysis;
+
+static void analyse(analysis *a) {
+  for (int v = 0; v < a->value_count; v++) a->maker[v] = -1, a->root[v] = v;
+  for (int n = 0; n < a->count; n++) {
+    const tt_region_node *node = &a->r->nodes[n];
+    const tt_program *p = node->plan->program;
+    for (int o = 0; o < p->output_count; o++) a->maker[node->first_output + o] = n;
+    int written = node->first_output + (int)(p->written_types - p->output_types);
+    for (int w = 0; w < p->written_count; w++)
+      if (p->donated_inputs[w] >= 0) a->root[written + w] = a->root[a->r->inputs[node->first_input + p->donated_inputs[w]]];
+  }
+}
+
+/* Copies the nodes and marks those that must run: for their results, for what others need of them, or to be checked. */
+static void code_take_nodes(tt_region_code *c, const analysis *a) {
+  const tt_region *r = a->r;
+  int inputs = a->count < r->node_count ? r->nodes[a->count].first_input : r->input_count;
+  c->node_count = a->count;
+  c->nodes = tt_calloc((size_t)a->count, sizeof *c->nodes);
+  c->node_inputs = tt_malloc(((size_t)inputs + 1) * sizeof *c->node_inputs);
+  memcpy(c->node_inputs, r->inputs, (size_t)inputs * sizeof *c->node_inputs);
+  for (int n = a->count - 1; n >= 0; n--) {
+    const tt_region_node *node = &r->nodes[n];
+    const tt_program *p = node->plan->program;
+    tt_module_node *out = &c->nodes[n];
+    bool wanted = out->wanted || p->has_check;
+    for (int o = 0; o < p->output_count; o++) wanted |= a->wanted[node->first_output + o];
+    *out = (tt_module_node){p, c->node_inputs + node->first_input, node->first_output, wanted};
+    c->wanted_count += wanted;
+    for (int i = 0; wanted && i < p->input_count; i++)
+      if (a->maker[out->inputs[i]] >= 0) c->nodes[a->maker[out->inputs[i]]].wanted = true;
+  }
+}
+
+static void code_take_arrays(tt_region_code *c, const analysis *a) {
+  int *position = tt_malloc(((size_t)a->value_count + 1) * sizeof *position); /* among the inputs, or -1 */
+  for (int v = 0; v < a->value_count; v++) position[v] = -1;
+  c->inputs = tt_malloc(((size_t)a->value_count + 1) * sizeof *c->inputs);
+  c->outputs = tt_malloc(((size_t)a->value_count + 1) * sizeof *c->outputs);
+  c->aliases = tt_malloc(((size_t)a->value_count + 1) * sizeof *c->aliases);
+  for (int n = 0; n < c->node_count; n++) {
+    const tt_module_node *node = &c->nodes[n];
+    for (int i = 0; node->wanted && i < node->program->input_count; i++) {
+      int v = node->inputs[i];
+      if (a->maker[v] >= 0 || position[v] >= 0) continue;
+      position[v] = c->input_count;
+      c->inputs[c->input_count++] = v;
+    }
+  }
+  /* The last array of a chain of writes in place gets the memory. */
+  for (int v = a->value_count - 1; v >= 0; v--) {
+    if (a->maker[v] < 0 || !a->wanted[v]) continue;
+    c->made[v] = true;
+    int root = a->root[v], taken = a->maker[root] < 0 ? position[root] : -1;
+    c->outputs[c->output_count] = v;
+    c->aliases[c->output_count++] = taken;
+    if (taken >= 0) position[root] = -1;
+  }
+  free(position);
+}
+
+static void code_take_checks(tt_region_code *c) {
+  int count = 0;
+  for (int n = 0; n < c->node_count; n++) count += c->nodes[n].wanted ? c->nodes[n].program->check_count : 0;
+  c->own.check_count = count;
+  if (!count) return;
+  c->own.has_check = true;
+  c->own.checks = c->checks = tt_malloc((size_t)count * sizeof *c->checks);
+  count = 0;
+  for (int n = 0; n < c->node_count; n++) {
+    const tt_program *p = c->nodes[n].program;
+    if (!c->nodes[n].wanted || !p->check_count) continue;
+    memcpy(c->checks + count, p->checks, (size_t)p->check_count * sizeof *p->checks);
+    count += p->check_count;
+  }
+}
+
+/* "region_7_add.Tensor_mm": how many calls, the first and the last. */
+static char *code_name(const tt_region_code *c) {
+  tt_strbuf s = TT_STRBUF_INIT;
+  const char *first = NULL, *last = NULL;
+  for (int n = 0; n < c->node_count; n++) {
+    if (!c->nodes[n].wanted) continue;
+    last = c->nodes[n].program->name + strlen("aten::");
+    if (!first) first = last;
+  }
+  tt_strbuf_printf(&s, "region_%d_%s_%s", c->wanted_count, first ? first : "", last ? last : "");
+  return s.data;
+}
+
+static tt_status code_print(const void *what, tt_strbuf *out) {
+  const tt_region_code *c = what;
+  return tt_module_print(&(tt_module){.name = c->name, .nodes = c->nodes, .node_count = c->node_count,
+                                      .array_count = c->value_count, .inputs = c->inputs, .input_count = c->input_count,
+                                      .outputs = c->outputs, .output_count = c->output_count, .aliases = c->aliases},
+                         out);
+}
+
+/* A lone call runs as it would in Strict mode, with all its results. */
+static void code_take_single(tt_region_code *c, tt_plan *plan) {
+  const tt_program *p = plan->program;
+  const tt_module_node *node = &c->nodes[0];
+  int new_count = (int)(p->written_types - p->output_types), outputs = new_count + p->written_count;
+  c->code = &plan->code;
+  c->inputs = tt_malloc(((size_t)p->input_count + 1) * sizeof *c->inputs);
+  c->outputs = tt_malloc(((size_t)outputs + 1) * sizeof *c->outputs);
+  c->aliases = tt_malloc(((size_t)outputs + 1) * sizeof *c->aliases);
+  for (int i = 0; i < p->input_count; i++) c->inputs[c->input_count++] = node->inputs[i];
+  for (int o = 0; o < outputs; o++) {
+    int v = node->first_output + o, taken = o < new_count ? -1 : p->donated_inputs[o - new_count];
+    for (int i = 0; taken >= 0 && i < p->input_count; i++) /* two storages that share the array: it is read as well */
+      if (i != taken && c->inputs[i] == c->inputs[taken]) taken = -1;
+    c->made[v] = true;
+    c->outputs[c->output_count] = v;
+    c->aliases[c->output_count++] = taken;
+  }
+}
+
+static tt_region_code *code_create(tt_device *d, int count, const bool *wanted, tt_hash128 hash, size_t word_count) {
+  const tt_region *r = &d->region;
+  int value_count = count < r->node_count ? r->nodes[count].first_value : r->value_count;
+  tt_region_code *c = tt_calloc(1, sizeof *c);
+  c->hash = hash;
+  c->word_count = word_count;
+  c->words = tt_malloc((word_count + 1) * sizeof *c->words);
+  memcpy(c->words, d->regions.scratch, word_count * sizeof *c->words);
+  c->value_count = value_count;
+  c->made = tt_calloc((size_t)value_count + 1, sizeof *c->made);
+  int *scratch = tt_malloc(2 * ((size_t)value_count + 1) * sizeof *scratch);
+  analysis a = {r, count, value_count, wanted, scratch, scratch + value_count};
+  analyse(&a);
+  code_take_nodes(c, &a);
+  for (int pack = 0; pack < TT_PACK_COUNT; pack++)
+    c->pack_counts[pack] = tt_module_pack_count(c->nodes, count, (tt_pack)pack);
+  if (count == 1 && c->wanted_count) {
+    code_take_single(c, r->nodes[0].plan);
+  } else {
+    code_take_arrays(c, &a);
+    code_take_checks(c);
+    for (int n = 0; n < count; n++) c->own.cost += c->nodes[n].wanted ? c->nodes[n].program->cost : 0;
+    c->name = code_name(c);
+    c->code = &c->own;
+  }
+  free(scratch);
+  return c;
+}
+
+tt_region_code *tt_region_code_get(tt_device *d, int count, const bool *wanted) {
+  tt_region_table *t = &d->regions;
+  const tt_region *r = &d->region;
+  size_t words = structure_words(r, count, &t->scratch, &t->scratch_capacity);
+  tt_hash128 hash = tt_hash_words(t->scratch, words);
+  table_grow(t);
+  tt_region_code **slot = table_slot(t, hash, t->scratch, words), *c = *slot;
+  while (c && !code_makes(c, r, count, wanted)) c = c->next;
+  if (!c) {
+    c = code_create(d, count, wanted, hash, words);
+    t->count += !*slot;
+    c->next = *slot;
+    *slot = c;
+    d->region_stats.programs += c->wanted_count > 0 && c->code == &c->own;
+  }
+  if (c->wanted_count)
+    tt_code_begin(d, c->code, c->code == &c->own ? (tt_source){code_print, c, c->name} : tt_plan_source(r->nodes[0].plan));
+  return c;
+}
+
+static void code_free(tt_region_code *c) {
+  tt_code_clear(&c->own);
+  for (int pack = 0; pack < TT_PACK_COUNT; pack++) {
+    tt_value_release(c->packs[pack]);
+    free(c->pack_data[pack]);
+  }
+  free(c->words);
+  free(c->made);
+  free(c->nodes);
+  free(c->node_inputs);
+  free(c->inputs);
+  free(c->outputs);
+  free(c->aliases);
+  free(c->checks);
+  free(c->name);
+  free(c);
+}
+
+void tt_region_table_clear(tt_device *d) {
+  tt_region_table *t = &d->regions;
+  for (size_t i = 0; i < t->capacity; i++)
+    for (tt_region_code *c = t->slots[i], *next; c; c = next) {
+      next = c->next;
+      code_free(c);
+    }
+  free(t->slots);
+  free(t->scratch);
+  *t = (tt_region_table){0};
+}

@@ -1,0 +1,180 @@
+/* Modules: each distinct program becomes a private function, and main calls them. XLA inlines the calls, so that fusion
+ * sees through them; writing the text costs no more than copying the programs' own. */
+#include "ops/module.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_symbol(const char *name, tt_strbuf *out) {
+  for (const char *c = name; *c; c++)
+    if (c[0] != ':' || c[1] != ':') tt_strbuf_add_bytes(out, isalnum((unsigned char)*c) ? c : "_", 1);
+}
+
+/* ---- one program -------------------------------------------------------------------------------------------- */
+
+/* The output that may take the input's memory, or -1. */
+static int program_alias(const tt_program *p, int input) {
+  for (int w = 0; w < p->written_count; w++)
+    if (p->donated_inputs[w] == input) return (int)(p->written_types - p->output_types) + w;
+  return -1;
+}
+
+void tt_module_print_program(const tt_program *p, tt_strbuf *out) {
+  tt_strbuf_add(out, "module @");
+  print_symbol(p->name, out);
+  tt_strbuf_add(out, " {\nfunc.func public @main(");
+  for (int i = 0; i < p->function.param_count; i++) {
+    int alias = i < p->input_count ? program_alias(p, i) : -1;
+    tt_strbuf_add(out, i ? ", " : "");
+    tt_strbuf_add(out, p->function.params[i]);
+    if (alias >= 0) tt_strbuf_printf(out, " {tf.aliasing_output = %d : i32}", alias);
+  }
+  tt_strbuf_add(out, p->function.rest);
+  tt_strbuf_add(out, "\n}\n");
+}
+
+/* ---- several ------------------------------------------------------------------------------------------------ */
+
+static int node_numbers(const tt_module_node *n, int pack) {
+  return n->program->packs >> pack & 1 ? n->program->number_count : 0;
+}
+
+int tt_module_pack_count(const tt_module_node *nodes, int node_count, tt_pack pack) {
+  int count = 0;
+  for (int i = 0; i < node_count; i++) count += node_numbers(&nodes[i], pack);
+  return count;
+}
+
+typedef struct composer {
+  const tt_module *m;
+  hlo_builder *b;
+  tt_arena *arena;
+  hlo_value *arrays;             /* by number */
+  hlo_value packs[TT_PACK_COUNT];
+  int pack_counts[TT_PACK_COUNT], pack_next[TT_PACK_COUNT];
+  const tt_program **programs;   /* the distinct ones, in order */
+  int program_count, *slots;     /* open addressing: 1 + an index into programs, or 0 */
+  size_t slot_count;
+  hlo_value flag;                /* of the nodes so far, or none */
+  int check_base;
+} composer;
+
+static const hlo_type *array_type(const composer *c, const tt_array_type *t) {
+  return hlo_type_make(c->b, (tt_dtype)t->dtype, t->rank, t->dims);
+}
+
+/* The number of the program's function. */
+static int function_of(composer *c, const tt_program *p) {
+  size_t at = (size_t)(((uintptr_t)p >> 4) * 0x9E3779B97F4A7C15u >> 20);
+  for (;; at++) {
+    int *slot = &c->slots[at & (c->slot_count - 1)];
+    if (*slot && c->programs[*slot - 1] != p) continue;
+    if (!*slot) {
+      c->programs[c->program_count] = p;
+      *slot = ++c->program_count;
+    }
+    return *slot - 1;
+  }
+}
+
+static void declare_params(composer *c) {
+  const tt_module *m = c->m;
+  const tt_array_type **types = tt_arena_alloc(c->arena, sizeof *types * (size_t)m->array_count);
+  for (int n = 0; n < m->node_count; n++)
+    for (int i = 0; i < m->nodes[n].program->input_count; i++)
+      types[m->nodes[n].inputs[i]] = &m->nodes[n].program->input_types[i];
+  for (int i = 0; i < m->input_count; i++)
+    c->arrays[m->inputs[i]] = hlo_param(c->b, array_type(c, types[m->inputs[i]]), NULL);
+  for (int o = 0; o < m->output_count; o++)
+    if (m->aliases[o] >= 0)
+      hlo_param_set_attributes(c->b, m->aliases[o], tt_arena_printf(c->arena, "tf.aliasing_output = %d : i32", o));
+  for (int p = 0; p < TT_PACK_COUNT; p++) {
+    c->packs[p] = HLO_NONE;
+    int64_t count = c->pack_counts[p] = tt_module_pack_count(m->nodes, m->node_count, (tt_pack)p);
+    if (count) c->packs[p] = hlo_param(c->b, hlo_type_make(c->b, tt_pack_dtype((tt_pack)p), count > 1, &count), NULL);
+  }
+}
+
+/* The node's part of a pack, as its program takes it. */
+static hlo_value node_pack(composer *c, int pack, int count) {
+  int first = c->pack_next[pack];
+  hlo_value all = c->packs[pack];
+  if (c->pack_counts[pack] == count) return all;
+  hlo_value part = hlo_slice_dim(c->b, all, 0, first, first + count, 1);
+  return count == 1 ? hlo_reshape(c->b, part, 0, NULL) : part;
+}
+
+/* Of several failures the first node's counts: an earlier flag wins. */
+static void add_flag(composer *c, hlo_value flag) {
+  hlo_value zero = hlo_scalar_i64(c->b, TT_I32, 0);
+  hlo_value based = c->check_base ? hlo_add(c->b, flag, hlo_scalar_i64(c->b, TT_I32, c->check_base)) : flag;
+  hlo_value mine = hlo_select(c->b, hlo_compare(c->b, HLO_EQ, flag, zero), zero, based);
+  c->flag = hlo_is_none(c->flag) ? mine : hlo_select(c->b, hlo_compare(c->b, HLO_EQ, c->flag, zero), mine, c->flag);
+}
+
+static void call_node(composer *c, const tt_module_node *n) {
+  const tt_program *p = n->program;
+  hlo_value *operands = tt_arena_alloc(c->arena, sizeof *operands * (size_t)(p->input_count + TT_PACK_COUNT));
+  const hlo_type **types = tt_arena_alloc(c->arena, sizeof *types * (size_t)p->output_count);
+  int count = 0;
+  for (int i = 0; i < p->input_count; i++) operands[count++] = c->arrays[n->inputs[i]];
+  for (int pack = 0; pack < TT_PACK_COUNT; pack++)
+    if (node_numbers(n, pack)) operands[count++] = node_pack(c, pack, node_numbers(n, pack));
+  for (int i = 0; i < p->output_count; i++) types[i] = array_type(c, &p->output_types[i]);
+  hlo_call(c->b, tt_arena_printf(c->arena, "f%d", function_of(c, p)), count, operands, p->output_count, types,
+           &c->arrays[n->first_output]);
+  if (!p->has_check) return;
+  add_flag(c, c->arrays[n->first_output + p->output_count - 1]);
+  c->check_base += p->check_count;
+}
+
+static void print_main(composer *c) {
+  const tt_module *m = c->m;
+  declare_params(c);
+  for (int n = 0; n < m->node_count; n++) {
+    if (m->nodes[n].wanted) call_node(c, &m->nodes[n]);
+    for (int p = 0; p < TT_PACK_COUNT; p++) c->pack_next[p] += node_numbers(&m->nodes[n], p);
+  }
+  hlo_value *outputs = tt_arena_alloc(c->arena, sizeof *outputs * (size_t)(m->output_count + 1));
+  int count = 0;
+  for (int o = 0; o < m->output_count; o++) outputs[count++] = c->arrays[m->outputs[o]];
+  if (!hlo_is_none(c->flag)) outputs[count++] = c->flag;
+  hlo_return(c->b, count, outputs);
+}
+
+static void print_function(const tt_program *p, int number, tt_strbuf *out) {
+  tt_strbuf_printf(out, "func.func private @f%d(", number);
+  for (int i = 0; i < p->function.param_count; i++) {
+    tt_strbuf_add(out, i ? ", " : "");
+    tt_strbuf_add(out, p->function.params[i]);
+  }
+  tt_strbuf_add(out, p->function.rest);
+}
+
+tt_status tt_module_print(const tt_module *m, tt_strbuf *out) {
+  tt_arena arena = TT_ARENA_INIT;
+  composer c = {.m = m, .arena = &arena, .b = hlo_builder_create(&arena, "main", true), .flag = HLO_NONE};
+  hlo_builder_set_context(c.b, m->name);
+  for (c.slot_count = 16; c.slot_count < 2 * (size_t)m->node_count;) c.slot_count *= 2;
+  c.slots = tt_arena_alloc(&arena, sizeof *c.slots * c.slot_count);
+  memset(c.slots, 0, sizeof *c.slots * c.slot_count);
+  c.programs = tt_arena_alloc(&arena, sizeof *c.programs * (size_t)m->node_count);
+  c.arrays = tt_arena_alloc(&arena, sizeof *c.arrays * (size_t)m->array_count);
+  for (int i = 0; i < m->array_count; i++) c.arrays[i] = HLO_NONE;
+  print_main(&c);
+  const char *text;
+  size_t size;
+  tt_status status = hlo_builder_finish(c.b, &text, &size);
+  if (!status) {
+    tt_strbuf_add(out, "module @");
+    print_symbol(m->name, out);
+    tt_strbuf_add(out, " {\n");
+    tt_strbuf_add_bytes(out, text, size);
+    for (int i = 0; i < c.program_count; i++) print_function(c.programs[i], i, out);
+    tt_strbuf_add(out, "}\n");
+  }
+  hlo_builder_destroy(c.b);
+  tt_arena_free(&arena);
+  return status;
+}

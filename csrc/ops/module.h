@@ -1,0 +1,34 @@
+/* From programs to the text that a plugin compiles: one program as it is, or several that hand arrays to each other. */
+#ifndef TT_OPS_MODULE_H
+#define TT_OPS_MODULE_H
+
+#include "base/strbuf.h"
+#include "ops/program.h"
+
+/* One program's module: main is the program. */
+void tt_module_print_program(const tt_program *p, tt_strbuf *out);
+
+/* A call of a program. Arrays are known by numbers: those that come from outside and those that programs make. */
+typedef struct tt_module_node {
+  const tt_program *program;
+  const int *inputs;  /* numbers of the arrays that it reads, in the program's order */
+  int first_output;   /* the number of its first output; the others follow */
+  bool wanted;        /* else its outputs don't exist, but its numbers keep their place in the packs */
+} tt_module_node;
+
+/* main(arrays `inputs`, then for each class of numbers that any node needs one pack with all nodes' numbers in order)
+ *   -> (arrays `outputs`, flag if a wanted node has one) */
+typedef struct tt_module {
+  const char *name;
+  const tt_module_node *nodes;
+  int node_count, array_count;
+  const int *inputs, *outputs;
+  int input_count, output_count;
+  const int *aliases; /* for each output: the position in `inputs` of the array whose memory it may take, or -1 */
+} tt_module;
+
+tt_status tt_module_print(const tt_module *m, tt_strbuf *out) TT_MUST_USE;
+/* How many numbers the module's pack has. */
+int tt_module_pack_count(const tt_module_node *nodes, int node_count, tt_pack pack);
+
+#endif
