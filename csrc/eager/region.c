@@ -68,7 +68,7 @@ static void region_add_outputs(tt_device *d, const tt_program *p, tt_storage *co
     tt_storage *s = storages[p->written_storages[w]];
     tt_value *old = s->value;
     s->value = region_promise(d, &p->written_types[w]);
-    tt_value_release(old);
+    tt_value_release_held(old);
   }
   if (p->has_check) tt_value_release(region_promise(d, &p->output_types[p->output_count - 1])); /* its code reads it */
 }
@@ -89,7 +89,7 @@ static tt_status region_cut(tt_device *d, tt_plan *plan) {
     if (r->node_count > cuts.back[i]) TT_TRY(tt_region_flush(d, r->node_count - cuts.back[i], TT_FLUSH_REPEAT));
   if (r->node_count >= MOST_NODES) return tt_region_flush(d, r->node_count, TT_FLUSH_SIZE);
   int64_t limit = d->options.memory_limit;
-  if (limit && atomic_load_explicit(&d->live_bytes, memory_order_relaxed) + r->bytes > limit)
+  if (limit && tt_memory_live(d) + r->bytes > limit)
     return tt_region_flush(d, r->node_count, TT_FLUSH_MEMORY);
   return TT_OK;
 }
@@ -182,7 +182,7 @@ static int64_t run_donate(tt_device *d, const tt_region_code *c, const region_ru
     bool free_to_take = taken && atomic_load_explicit(&taken->refs, memory_order_acquire) == 1 && !wanted_later[c->inputs[input]];
     if (free_to_take) {
       run->donate[input] = true;
-      atomic_fetch_add_explicit(&d->donated, 1, memory_order_relaxed);
+      tt_count(&d->donated, 1);
     } else {
       bytes += tt_array_bytes(&run->outputs[o]->type);
     }
@@ -265,7 +265,7 @@ static void region_remove(tt_region *r, int count) {
     r->values = tt_malloc((size_t)r->value_capacity * sizeof *r->values);
     for (int n = count; n < node_count; n++) region_keep(r, &r->nodes[n], old);
   }
-  for (int v = 0; v < value_count; v++) tt_value_release(old[v]);
+  for (int v = 0; v < value_count; v++) tt_value_release_held(old[v]);
   if (old != r->values) free(old);
 }
 
