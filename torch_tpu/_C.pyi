@@ -36,7 +36,10 @@ def _cache_stats() -> dict[str, float]:
     """requests, hits, compilations, inlined, queued, donated, compile_seconds."""
 
 def _op_table() -> list[dict[str, Any]]:
-    """One dict per overload that runs natively: name, row, family, and the flags random, foreach and pointwise."""
+    """One dict per overload that runs natively: name, row, signature, family, and the flags random, foreach and pointwise."""
+
+def _typed_signatures() -> list[str]:
+    """The signatures that have typed kernels."""
 
 def _env_table() -> list[dict[str, str]]:
     """One dict per variable: name, type, default, description."""

@@ -33,7 +33,9 @@ static uint64_t address_take_held(tt_device *d, int64_t nbytes) {
 }
 
 tt_storage *tt_storage_create(tt_device *d, int64_t nbytes) {
-  tt_storage *s = tt_malloc(sizeof *s);
+  bool held = tt_device_try_enter(d);
+  tt_storage *s = held ? tt_pool_take(&d->storages, sizeof *s) : tt_malloc(sizeof *s);
+  if (held) tt_device_leave(d);
   *s = (tt_storage){.device = d, .nbytes = nbytes, .address = address_take(nbytes)};
   return s;
 }

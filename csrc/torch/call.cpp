@@ -38,19 +38,16 @@ void Call::put_list(tt_arg_kind kind, const List& list, const Member* tt_arg::* 
   out.count = static_cast<int32_t>(list.size());
 }
 
-void Call::put(at::ITensorListRef list) {
-  auto& own = tensor_lists_.emplace_front();
-  own.reserve(list.size());
-  for (const at::Tensor& t : list) {
-    if (t.defined() && t.device().type() != kType) wrong_device(t);
-    own.push_back(t.defined() ? view_of(t) : tt_tensor{});
-  }
-  put_list(TT_ARG_TENSORS, own, &tt_arg::tensors);
-}
-
 void Call::put(const c10::Scalar& s) { next(TT_ARG_NUMBER).number = number_of(s); }
 void Call::put(c10::IntArrayRef list) { put_list(TT_ARG_INTS, list, &tt_arg::ints); }
-void Call::put(c10::string_view text) { next(TT_ARG_STRING).string = strings_.emplace_front(text).c_str(); }
+void Call::put(c10::string_view text) {
+  const bool is_short = !text_used_ && text.size() < sizeof text_;
+  if (is_short) {
+    text_used_ = true;
+    *std::copy(text.begin(), text.end(), text_) = 0;
+  }
+  next(TT_ARG_STRING).string = is_short ? text_ : strings_.emplace_front(text).c_str();
+}
 
 void Call::put(const IValue& v, In kind) {
   if (v.isNone()) return put_none();
@@ -81,7 +78,9 @@ void Call::put(const IValue& v, In kind) {
       return put(c10::IntArrayRef(own));
     }
     case In::String: return put(c10::string_view(v.toStringRef()));
-    case In::Generator: return put(std::optional<at::Generator>(v.toGenerator()));
+    case In::Generator:
+      generator_ = v.toGenerator();
+      return put_none();
     case In::Skip: return put_none();
   }
 }

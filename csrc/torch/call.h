@@ -1,7 +1,6 @@
 // One call on its way: arguments, typed or from a stack, become a tt_call; new results become tensors.
 #pragma once
 
-#include <ATen/core/IListRef.h>
 #include <ATen/core/Tensor.h>
 
 #include <forward_list>
@@ -22,7 +21,6 @@ class Call {
 
   // ---- the functional arguments, in the schema's order. What they refer to is borrowed until the end.
   void put(const at::Tensor& t);
-  void put(at::ITensorListRef list);
   void put(const c10::Scalar& s);
   void put(double x) { put_number(TT_F64).re = x; }
   void put(int64_t i) { next(TT_ARG_INT).i = i; }
@@ -32,17 +30,10 @@ class Call {
   void put(c10::IntArrayRef list);
   template <size_t N>
   void put(const std::array<bool, N>& list) {
-    put(c10::IntArrayRef(int_lists_.emplace_front(list.begin(), list.end())));
+    flags_.assign(list.begin(), list.end());  // a schema has one such list at most
+    put(c10::IntArrayRef(flags_));
   }
   void put(c10::OptionalIntArrayRef list) { list ? put(*list) : put_none(); }
-  void put(const std::optional<at::Generator>& g) {
-    if (g) generator_ = *g;
-    put_none();
-  }
-  // Nothing that a program depends on.
-  void put(std::optional<c10::Layout>) { put_none(); }
-  void put(std::optional<c10::Device>) { put_none(); }
-  void put(std::optional<at::MemoryFormat>) { put_none(); }
   template <class T>
   void put(const std::optional<T>& v) {
     v ? put(*v) : put_none();
@@ -93,6 +84,9 @@ class Call {
   std::forward_list<std::vector<tt_tensor>> tensor_lists_;
   std::forward_list<std::vector<tt_number>> number_lists_;
   std::forward_list<std::vector<int64_t>> int_lists_;
+  c10::SmallVector<int64_t, 4> flags_;
+  bool text_used_ = false;
+  char text_[32];  // a short string; longer ones and further ones go to the list
   std::forward_list<std::string> strings_;
   tt_new_result few_[kResults];
   std::vector<tt_new_result> many_;

@@ -54,6 +54,7 @@ class Binding final {
 
 // The kernel to register for a binding, which must live for ever.
 torch::CppFunction make_kernel(const Binding& binding);
+std::vector<std::string> typed_signatures();
 
 // Registers a kernel for every overload that the table serves, where no hand-written kernel is. Called once.
 void register_rows();

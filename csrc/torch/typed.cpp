@@ -44,10 +44,6 @@ TT_LETTER("?i", optional<int64_t>)
 TT_LETTER("?b", optional<bool>)
 TT_LETTER("?y", optional<ScalarType>)
 TT_LETTER("?I", OptionalIntArrayRef)
-TT_LETTER("?g", optional<at::Generator>)
-TT_LETTER("?l", optional<c10::Layout>)
-TT_LETTER("?v", optional<c10::Device>)
-TT_LETTER("?m", optional<at::MemoryFormat>)
 #undef TT_LETTER
 
 template <class T>
@@ -99,9 +95,6 @@ const Makers& makers() {
       Tensor(const Tensor&, const optional<Scalar>&, const optional<Scalar>&),             // clamp
       Tensor(const Tensor&, string_view),                                                  // gelu
       Tensor(const Tensor&, const Tensor&, string_view),                                   // gelu_backward
-      Tensor(const Tensor&, optional<ScalarType>, optional<c10::Layout>, optional<c10::Device>, optional<bool>, bool,
-             optional<at::MemoryFormat>),                                                  // _to_copy
-      Tensor(const Tensor&, optional<at::MemoryFormat>),                                   // clone
       // in place
       Tensor&(Tensor&), Tensor&(Tensor&, const Tensor&), Tensor&(Tensor&, const Scalar&),  // relu_ mul_.Tensor mul_.Scalar
       Tensor&(Tensor&, const Tensor&, const Scalar&),                                      // add_.Tensor masked_fill_.Scalar
@@ -150,6 +143,12 @@ struct Boxed final : c10::OperatorKernel {
 };
 
 }  // namespace
+
+std::vector<std::string> typed_signatures() {
+  std::vector<std::string> all;
+  for (const auto& entry : makers()) all.push_back(entry.first);
+  return all;
+}
 
 torch::CppFunction make_kernel(const Binding& binding) {
   static const bool all_boxed = tt_env_bool(TT_ENV_TORCH_TPU_INTERNAL_BOXED);
