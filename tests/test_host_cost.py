@@ -33,7 +33,8 @@ ALLOCATIONS = r"""
 import ctypes, json, os, torch, torch_tpu._C as C
 counter = ctypes.CDLL(None)
 counted = ctypes.c_long.in_dll(counter, "counted")
-spans = [line.split()[0].split("-") for line in open("/proc/self/maps") if line.rstrip().endswith(os.path.realpath(C.__file__))]
+path = os.path.realpath(C.__file__)
+spans = [line.split()[0].split("-") for line in open("/proc/self/maps") if line.rstrip().endswith(path)]
 ctypes.c_void_p.in_dll(counter, "counted_to").value = int(spans[-1][1], 16)
 ctypes.c_void_p.in_dll(counter, "counted_from").value = int(spans[0][0], 16)
 x, y, one = torch.ones(8, device="tpu"), torch.ones(4, 2, device="tpu"), torch.ones(1, device="tpu")
@@ -73,13 +74,13 @@ print(json.dumps(result))
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux") or not shutil.which("cc"), reason="needs a C compiler and LD_PRELOAD")
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="needs a C compiler and LD_PRELOAD")
 def test_a_call_allocates_its_tensor_and_no_more(tmp_path):
     source, library = tmp_path / "counter.c", tmp_path / "counter.so"
     source.write_text(COUNTER)
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
     counts = json.loads(python_output(ALLOCATIONS, LD_PRELOAD=str(library), TORCH_TPU_DEFER_AND_FUSE="0"))
-    nothing = ("add_", "mul out", "copy_", "item", "empty", "view", "cpu")  # PyTorch's own code makes their tensors, if any
+    nothing = ("add_", "mul out", "copy_", "item", "empty", "view", "cpu")  # PyTorch's code makes their tensors, if any
     tensors = {name: 0 if name in nothing else 3 if name == "layer norm" else 1 for name in counts}
     wanted = {name: 2 * n for name, n in tensors.items()}  # a TensorImpl and a StorageImpl
     assert {name: round(n, 2) for name, n in counts.items()} == pytest.approx(wanted, abs=0.01)
@@ -171,6 +172,11 @@ def refused(dev):
     yield lambda: ops.mm.default(x, x)
     yield lambda: ops.mul.out(x, x, out=torch.ones(3, 4, dtype=torch.int64, device=dev))
     yield lambda: ops._softmax.default(x, 5, False)
+    yield lambda: ops.mm.default(torch.ones(2, 2), torch.ones(2, 2, device=dev))
+
+def dropped():
+    torch.manual_seed(3)
+    return ops.native_dropout.default(torch.ones(64, device="tpu"), 0.5, True)[0].cpu().tolist()
 
 def flat(result):
     tensors = result if isinstance(result, (tuple, list)) else [result]
@@ -184,15 +190,17 @@ def message(call):
     return "no failure"
 
 both = {dev: [[name, flat(result)] for name, result in calls(dev)] for dev in ("cpu", "tpu")}
-both["refused"] = [message(call) for call in refused("tpu")] + [message(lambda: ops.mm.default(torch.ones(2, 2), torch.ones(2, 2, device="tpu")))]
-both["rng"] = [torch.manual_seed(3) and ops.native_dropout.default(torch.ones(64, device="tpu"), 0.5, True)[0].cpu().tolist() for _ in range(2)]
+both["refused"] = [message(call) for call in refused("tpu")]
+both["rng"] = [dropped() for _ in range(2)]
 print(json.dumps(both))
 """
 
 
 @pytest.fixture(scope="module")
 def answers() -> dict:
-    return {boxed: json.loads(python_output(CALLS, timeout=600, TORCH_TPU_INTERNAL_BOXED=boxed, TORCH_TPU_CPU_FALLBACK="error")) for boxed in "01"}
+    """What the calls give with typed kernels ("0") and with boxed ones ("1")."""
+    options = {"timeout": 600, "TORCH_TPU_CPU_FALLBACK": "error"}
+    return {boxed: json.loads(python_output(CALLS, TORCH_TPU_INTERNAL_BOXED=boxed, **options)) for boxed in "01"}
 
 
 def test_typed_and_boxed_kernels_agree(answers):
@@ -204,7 +212,7 @@ def test_typed_kernels_give_what_the_cpu_gives(answers):
     for (name, cpu), (_, tpu) in zip(answers["0"]["cpu"], answers["0"]["tpu"], strict=True):
         assert [r[:3] for r in tpu] == [r[:3] for r in cpu], name
         for ours, theirs in zip(tpu, cpu):
-            torch.testing.assert_close(torch.tensor(ours[3]), torch.tensor(theirs[3]), rtol=1e-5, atol=1e-5, equal_nan=True, msg=lambda m: f"{name}: {m}")
+            assert ours[3] == pytest.approx(theirs[3], rel=1e-5, abs=1e-5, nan_ok=True), name
 
 
 def test_typed_kernels_refuse_in_the_same_words(answers):

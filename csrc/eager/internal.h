@@ -382,7 +382,8 @@ static inline void tt_count(atomic_llong *counter, long long n) {
   atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
 }
 static inline int64_t tt_memory_live(const tt_device *d) {
-  return atomic_load_explicit(&d->live_bytes, memory_order_relaxed) - atomic_load_explicit(&d->gone_bytes, memory_order_relaxed);
+  return atomic_load_explicit(&d->live_bytes, memory_order_relaxed) -
+         atomic_load_explicit(&d->gone_bytes, memory_order_relaxed);
 }
 /* Fails with TT_OUT_OF_MEMORY if `bytes` more would exceed the limit. */
 tt_status tt_memory_reserve(tt_device *d, int64_t bytes) TT_MUST_USE;

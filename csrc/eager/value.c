@@ -138,7 +138,8 @@ tt_status tt_value_failure(const tt_value *v) {
 /* ---- memory ------------------------------------------------------------------------------------------------- */
 
 static int64_t memory_live_values(const tt_device *d) {
-  return atomic_load_explicit(&d->live_values, memory_order_relaxed) - atomic_load_explicit(&d->gone_values, memory_order_relaxed);
+  return atomic_load_explicit(&d->live_values, memory_order_relaxed) -
+         atomic_load_explicit(&d->gone_values, memory_order_relaxed);
 }
 
 tt_status tt_memory_reserve(tt_device *d, int64_t bytes) {
