@@ -52,7 +52,10 @@ def _cache_tier2_folder(setting: str) -> str | None: ...
 def _parse_bytes(text: str) -> int: ...
 
 def _op_table() -> list[dict[str, Any]]:
-    """One dict per overload that runs natively: name, row, family, and the flags random, foreach and pointwise."""
+    """One dict per overload that runs natively: name, row, signature, family, and the flags random, foreach and pointwise."""
+
+def _typed_signatures() -> list[str]:
+    """The signatures that have typed kernels."""
 
 def _env_table() -> list[dict[str, str]]:
     """One dict per variable: name, type, default, description."""

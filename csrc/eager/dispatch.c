@@ -109,7 +109,7 @@ static void run_mark_donations(tt_device *d, run_state *r, const tt_program *p, 
     int input = p->donated_inputs[w];
     if (input < 0) continue;
     r->donate[input] = tt_value_is_last(r->inputs[input]);
-    if (r->donate[input]) atomic_fetch_add_explicit(&d->donated, 1, memory_order_relaxed);
+    if (r->donate[input]) tt_count(&d->donated, 1);
   }
 }
 
@@ -198,7 +198,7 @@ static void run_commit(tt_device *d, const tt_plan *plan, tt_storage *const *sto
     tt_storage *s = storages[p->written_storages[w]];
     tt_value *old = s->value;
     s->value = r->outputs[next++];
-    tt_value_release(old);
+    tt_value_release_held(old);
   }
   if (p->has_check) tt_value_release(r->outputs[next]);
 }
@@ -269,17 +269,18 @@ tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *mis
                       int *out_count) {
   *out_count = 0;
   TT_TRY(tt_device_usable(d));
-  atomic_fetch_add_explicit(&d->requests, 1, memory_order_relaxed);
   bool hit = true;
   tt_status status = TT_OK;
   for (;;) {
     TT_TRY(tt_stream_wait_for_room(d));
     tt_device_enter(d);
+    tt_count(&d->requests, hit);
     tt_key_build(d, call, &d->key);
     tt_hash128 hash = tt_hash_words(d->key.words, d->key.count);
     tt_plan *plan = tt_plan_table_find(&d->plans, hash, d->key.words, (uint32_t)d->key.count);
     if (plan) {
       bool done = dispatch_plan(d, plan, call, out_results, capacity, &status);
+      tt_count(&d->hits, done && hit);
       tt_device_leave(d);
       if (!done) status = tt_code_require(d, &plan->code, tt_plan_source(plan));
       if (done && !status) *out_count = plan->program->result_count;
@@ -294,7 +295,6 @@ tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *mis
     }
     hit = false; /* look again: the storages may hold something else by now */
   }
-  if (hit) atomic_fetch_add_explicit(&d->hits, 1, memory_order_relaxed);
   if (!status && atomic_load_explicit(&d->launch_blocking, memory_order_relaxed)) {
     status = dispatch_blocking(d);
     if (status) { /* the caller must own nothing after a failure */

@@ -64,6 +64,7 @@ void tt_device_mark_forked(tt_device *d);
   X(DATA, "data: the shape of a result depends on data")                 \
   X(RESIZE, "resize: a storage in use changed its size")                 \
   X(REPEAT, "repeat: a sequence of operators came again")                \
+  X(LIST, "list: operators over lists of tensors, as an optimizer's, began or ended") \
   X(SIZE, "size: the region had become as large as regions may")         \
   X(MEMORY, "memory: the results would not have fitted beside what is there") \
   X(MODE, "mode: the eager mode changed, or a Strict call came")

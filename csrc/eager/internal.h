@@ -22,7 +22,7 @@ typedef struct tt_value {
   atomic_uchar state;
   uint8_t holds;       /* TT_HOLDS_SPLAT or TT_HOLDS_ARRAY */
   tt_array_type type;  /* dims: `own_dims`, or a plan's memory */
-  bool uncounted;      /* no part of the memory statistics */
+  bool counted;        /* in the memory statistics */
   int64_t bytes;       /* counted against the device's memory; 0 for splats, what was donated, what isn't made yet */
   tt_device *device;
   tt_pjrt_buffer *buffer; /* READY arrays */
@@ -33,7 +33,7 @@ typedef struct tt_value {
   int64_t own_dims[];
 } tt_value;
 
-/* PENDING, one reference; dims are copied. */
+/* PENDING, one reference; dims are copied. Not in the memory statistics until tt_value_admit. */
 tt_value *tt_value_create(tt_device *d, tt_holds holds, const tt_array_type *type);
 /* The same for an array whose dims are a plan's, which live as long as the device. It takes over the memory of
  * `donated`, unless that is null: those bytes count once. The dispatch flag must be held. */
@@ -49,6 +49,10 @@ static inline bool tt_value_is_last(tt_value *v) {
   int refs = atomic_load_explicit(&v->refs, memory_order_acquire); /* first: queued_refs only falls meanwhile */
   return refs - atomic_load_explicit(&v->queued_refs, memory_order_acquire) == 1;
 }
+void tt_value_release_held(tt_value *v); /* the same, faster, when the dispatch flag is held */
+/* Drops a reference. True if it was the last: what the value held is gone, its memory waits for tt_value_recycle. */
+bool tt_value_drop(tt_value *v);
+void tt_value_recycle(tt_value *v, bool held);
 void tt_value_set_ready(tt_value *v, tt_pjrt_buffer *buffer);
 void tt_value_set_failed(tt_value *v, tt_status error); /* takes error */
 static inline tt_value_state tt_value_get_state(tt_value *v) {
@@ -58,8 +62,8 @@ static inline tt_value_state tt_value_get_state(tt_value *v) {
 tt_status tt_value_wait(tt_value *v, tt_flush_reason reason) TT_MUST_USE;
 /* The failure of a FAILED value, which from here on somebody has seen. */
 tt_status tt_value_failure(const tt_value *v) TT_MUST_USE;
-/* The value is the device's own: takes it out of the user's memory statistics. */
-void tt_value_uncount(tt_value *v);
+/* The value is the user's: puts it into the memory statistics, if it isn't there. Flag held. */
+void tt_value_admit(tt_value *v);
 int64_t tt_array_numel(const tt_array_type *t);
 int64_t tt_array_bytes(const tt_array_type *t);
 
@@ -333,18 +337,25 @@ struct tt_device {
   tt_repeat repeat;
   tt_compiler compiler;
   tt_pool values, storages; /* of results */
+  uint64_t next_address, end_address; /* a stretch of addresses for results */
   tt_stream stream;
   tt_packed_numbers number_cache[TT_NUMBER_CACHE];
   pthread_mutex_t check_lock;
   tt_pending_check *checks;
   atomic_int check_count;
   tt_status unseen; /* the first asynchronous failure that nobody has seen; under check_lock */
-  atomic_llong live_bytes, peak_bytes, live_values, total_values;
+  /* Statistics. These are written under the dispatch flag only (tt_count), and read by anyone. */
+  atomic_llong live_bytes, live_values, peak_bytes, total_values;
+  atomic_llong requests, hits, inlined, queued, donated;
+  /* These by anyone. What died without the flag is still in the live counts. */
+  atomic_llong gone_bytes, gone_values, programs;
   tt_region_stats region_stats; /* under the dispatch flag */
-  atomic_llong requests, hits, programs, inlined, queued, donated;
 };
 
 void tt_device_enter(tt_device *d); /* takes the dispatch flag */
+static inline bool tt_device_try_enter(tt_device *d) {
+  return !atomic_flag_test_and_set_explicit(&d->dispatching, memory_order_acquire);
+}
 static inline void tt_device_leave(tt_device *d) { atomic_flag_clear_explicit(&d->dispatching, memory_order_release); }
 tt_status tt_device_usable(tt_device *d) TT_MUST_USE; /* not forked */
 void *tt_device_wait_begin(tt_device *d);
@@ -376,8 +387,14 @@ tt_status tt_numbers_upload(tt_device *d, tt_pack pack, int count, const void *d
 
 /* ---- memory --------------------------------------------------------------------------------------------------- */
 
-/* One value of that many bytes was created, or died. */
-void tt_memory_add(tt_device *d, int64_t bytes, int count);
+/* Adds to a counter that has one writer at a time: no locked instruction. Flag held. */
+static inline void tt_count(atomic_llong *counter, long long n) {
+  atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
+static inline int64_t tt_memory_live(const tt_device *d) {
+  return atomic_load_explicit(&d->live_bytes, memory_order_relaxed) -
+         atomic_load_explicit(&d->gone_bytes, memory_order_relaxed);
+}
 /* Fails with TT_OUT_OF_MEMORY if `bytes` more would exceed the limit. */
 tt_status tt_memory_reserve(tt_device *d, int64_t bytes) TT_MUST_USE;
 

@@ -23,26 +23,41 @@ struct tt_pool_block {
   tt_pool_block *next;
 };
 
+static void pool_collect(tt_pool *p) {
+  if (!atomic_load_explicit(&p->returned, memory_order_relaxed)) return;
+  p->mine = atomic_exchange_explicit(&p->returned, NULL, memory_order_acquire);
+  p->mine_count = atomic_exchange_explicit(&p->returned_count, 0, memory_order_relaxed);
+}
+
 void *tt_pool_take(tt_pool *p, size_t bytes) {
-  if (!p->mine) p->mine = atomic_exchange_explicit(&p->returned, NULL, memory_order_acquire);
+  if (!p->mine) pool_collect(p);
   tt_pool_block *block = p->mine;
   if (!block) return tt_malloc(bytes);
   p->mine = block->next;
-  atomic_fetch_sub_explicit(&p->count, 1, memory_order_relaxed);
+  p->mine_count--;
   return block;
 }
 
-void tt_pool_return(tt_pool *p, void *memory) {
-  if (POOL_OFF || atomic_load_explicit(&p->count, memory_order_relaxed) >= POOL_MOST) {
-    free(memory);
-    return;
+/* False if there are enough. */
+static bool pool_keep(tt_pool *p, tt_pool_block *block, bool held) {
+  if (held) {
+    if (p->mine_count >= POOL_MOST) return false;
+    block->next = p->mine;
+    p->mine = block;
+    p->mine_count++;
+    return true;
   }
-  atomic_fetch_add_explicit(&p->count, 1, memory_order_relaxed);
-  tt_pool_block *block = memory;
+  if (atomic_load_explicit(&p->returned_count, memory_order_relaxed) >= POOL_MOST) return false;
+  atomic_fetch_add_explicit(&p->returned_count, 1, memory_order_relaxed);
   block->next = atomic_load_explicit(&p->returned, memory_order_relaxed);
   while (!atomic_compare_exchange_weak_explicit(&p->returned, &block->next, block, memory_order_release,
                                                 memory_order_relaxed)) {
   }
+  return true;
+}
+
+void tt_pool_return(tt_pool *p, void *memory, bool held) {
+  if (POOL_OFF || !pool_keep(p, memory, held)) free(memory);
 }
 
 static void list_free(tt_pool_block *block) {

@@ -68,7 +68,7 @@ static void region_add_outputs(tt_device *d, const tt_program *p, tt_storage *co
     tt_storage *s = storages[p->written_storages[w]];
     tt_value *old = s->value;
     s->value = region_promise(d, &p->written_types[w]);
-    tt_value_release(old);
+    tt_value_release_held(old);
   }
   if (p->has_check) tt_value_release(region_promise(d, &p->output_types[p->output_count - 1])); /* its code reads it */
 }
@@ -81,17 +81,28 @@ static tt_status region_check_inputs(const tt_program *p, tt_storage *const *sto
   return TT_OK;
 }
 
-/* Ends regions where sequences of calls have come again. */
-static tt_status region_cut(tt_device *d, tt_plan *plan) {
+/* Ends a region amid calls, which are in order: what fails stays with its results. */
+static void region_cut(tt_device *d, int count, tt_flush_reason reason) {
+  tt_status status = tt_region_flush(d, count, reason);
+  if (status) tt_device_report(d, status);
+}
+
+/* Lanes are one kernel that nothing fuses with: in a region of their own they need not be compiled again when what comes
+ * before changes, and an iteration of training is cut where its optimizer begins and ends. */
+static void region_cut_before(tt_device *d, const tt_program *p) {
+  tt_region *r = &d->region;
+  if (r->node_count && !p->lanes != !r->nodes[r->node_count - 1].plan->program->lanes) region_cut(d, r->node_count, TT_FLUSH_LIST);
+}
+
+/* Where sequences of calls have come again; where it gets too large; where memory gets short. */
+static void region_cut_after(tt_device *d, tt_plan *plan) {
   tt_region *r = &d->region;
   tt_cuts cuts = tt_repeat_add(&d->repeat, plan);
   for (int i = 0; i < cuts.count; i++)
-    if (r->node_count > cuts.back[i]) TT_TRY(tt_region_flush(d, r->node_count - cuts.back[i], TT_FLUSH_REPEAT));
-  if (r->node_count >= MOST_NODES) return tt_region_flush(d, r->node_count, TT_FLUSH_SIZE);
+    if (r->node_count > cuts.back[i]) region_cut(d, r->node_count - cuts.back[i], TT_FLUSH_REPEAT);
+  if (r->node_count >= MOST_NODES) region_cut(d, r->node_count, TT_FLUSH_SIZE);
   int64_t limit = d->options.memory_limit;
-  if (limit && atomic_load_explicit(&d->live_bytes, memory_order_relaxed) + r->bytes > limit)
-    return tt_region_flush(d, r->node_count, TT_FLUSH_MEMORY);
-  return TT_OK;
+  if (limit && r->node_count && tt_memory_live(d) + r->bytes > limit) region_cut(d, r->node_count, TT_FLUSH_MEMORY);
 }
 
 tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
@@ -99,6 +110,7 @@ tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_
   tt_region *r = &d->region;
   const tt_program *p = plan->program;
   TT_TRY(region_check_inputs(p, storages));
+  region_cut_before(d, p);
   grow(&r->nodes, &r->node_capacity, r->node_count + 1, sizeof *r->nodes);
   grow(&r->inputs, &r->input_capacity, r->input_count + p->input_count, sizeof *r->inputs);
   grow(&r->values, &r->value_capacity, r->value_count + p->input_count + p->output_count, sizeof *r->values);
@@ -110,8 +122,7 @@ tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_
   region_add_outputs(d, p, storages, out_results);
   r->node_count++;
   d->region_stats.recorded++;
-  tt_status status = region_cut(d, plan);
-  if (status) tt_device_report(d, status); /* the call itself is in order: what failed stays with its results */
+  region_cut_after(d, plan);
   return TT_OK;
 }
 
@@ -182,7 +193,7 @@ static int64_t run_donate(tt_device *d, const tt_region_code *c, const region_ru
     bool free_to_take = taken && tt_value_is_last(taken) && !wanted_later[c->inputs[input]];
     if (free_to_take) {
       run->donate[input] = true;
-      atomic_fetch_add_explicit(&d->donated, 1, memory_order_relaxed);
+      tt_count(&d->donated, 1);
     } else {
       bytes += tt_array_bytes(&run->outputs[o]->type);
     }
@@ -265,7 +276,7 @@ static void region_remove(tt_region *r, int count) {
     r->values = tt_malloc((size_t)r->value_capacity * sizeof *r->values);
     for (int n = count; n < node_count; n++) region_keep(r, &r->nodes[n], old);
   }
-  for (int v = 0; v < value_count; v++) tt_value_release(old[v]);
+  for (int v = 0; v < value_count; v++) tt_value_release_held(old[v]);
   if (old != r->values) free(old);
 }
 
@@ -281,7 +292,8 @@ tt_status tt_region_flush(tt_device *d, int count, tt_flush_reason reason) {
   d->region_stats.dropped += count - code->wanted_count;
   free(wanted);
   region_remove(r, count);
-  if (reason != TT_FLUSH_REPEAT && reason != TT_FLUSH_SIZE && reason != TT_FLUSH_MEMORY) tt_repeat_reset(&d->repeat);
+  bool amid_calls = reason == TT_FLUSH_REPEAT || reason == TT_FLUSH_LIST || reason == TT_FLUSH_SIZE || reason == TT_FLUSH_MEMORY;
+  if (!amid_calls) tt_repeat_reset(&d->repeat);
   return status;
 }
 

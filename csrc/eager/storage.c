@@ -11,28 +11,50 @@
  * large enough never to be used twice. */
 static atomic_ullong next_address = 1ull << 62;
 
+/* There is a gap behind each, so that ranges never touch. */
+static uint64_t address_range(int64_t nbytes) { return ((uint64_t)nbytes + 127) / 64 * 64; }
+
 static uint64_t address_take(int64_t nbytes) {
   if (nbytes <= 0) return 0;
-  uint64_t range = ((uint64_t)nbytes + 127) / 64 * 64; /* a gap behind each, so that ranges never touch */
-  return atomic_fetch_add_explicit(&next_address, range, memory_order_relaxed);
+  return atomic_fetch_add_explicit(&next_address, address_range(nbytes), memory_order_relaxed);
+}
+
+/* The same from the device's own stretch. Flag held. */
+static uint64_t address_take_held(tt_device *d, int64_t nbytes) {
+  enum { STRETCH = 1 << 30 };
+  if (nbytes <= 0 || nbytes > STRETCH / 2) return address_take(nbytes);
+  uint64_t range = address_range(nbytes);
+  if (d->end_address - d->next_address < range) {
+    d->next_address = address_take(STRETCH);
+    d->end_address = d->next_address + STRETCH;
+  }
+  d->next_address += range;
+  return d->next_address - range;
 }
 
 tt_storage *tt_storage_create(tt_device *d, int64_t nbytes) {
-  tt_storage *s = tt_malloc(sizeof *s);
+  bool held = tt_device_try_enter(d);
+  tt_storage *s = held ? tt_pool_take(&d->storages, sizeof *s) : tt_malloc(sizeof *s);
+  if (held) tt_device_leave(d);
   *s = (tt_storage){.device = d, .nbytes = nbytes, .address = address_take(nbytes)};
   return s;
 }
 
 void tt_storage_destroy(tt_storage *s) {
   if (!s) return;
-  tt_value_release(s->value);
-  tt_pool_return(&s->device->storages, s);
+  tt_device *d = s->device;
+  tt_value *v = s->value;
+  bool last = v && tt_value_drop(v);
+  bool held = tt_device_try_enter(d); /* never waits for a dispatch; mostly there is none */
+  if (last) tt_value_recycle(v, held);
+  tt_pool_return(&d->storages, s, held);
+  if (held) tt_device_leave(d);
 }
 
 tt_storage *tt_storage_create_result(tt_device *d, tt_value *value) {
   tt_storage *s = tt_pool_take(&d->storages, sizeof *s);
   int64_t nbytes = tt_array_bytes(&value->type);
-  *s = (tt_storage){.device = d, .value = value, .nbytes = nbytes, .address = address_take(nbytes)};
+  *s = (tt_storage){.device = d, .value = value, .nbytes = nbytes, .address = address_take_held(d, nbytes)};
   return s;
 }
 
@@ -45,6 +67,7 @@ static void storage_swap(tt_storage *s, tt_value *value) {
   tt_device_enter(s->device);
   tt_value *old = s->value;
   s->value = value;
+  if (value) tt_value_admit(value);
   tt_device_leave(s->device);
   tt_value_release(old);
 }

@@ -91,13 +91,13 @@ static tt_status task_queue(tt_device *d, const tt_task *t) {
   memcpy(task.donate, t->donate, (size_t)t->input_count);
   for (int i = 0; i < t->input_count; i++) task_hold(task.inputs[i] = t->inputs[i]);
   for (int i = 0; i < t->output_count; i++) task_hold(task.outputs[i] = t->outputs[i]);
-  atomic_fetch_add_explicit(&d->queued, 1, memory_order_relaxed);
+  tt_count(&d->queued, 1);
   return tt_stream_push(d, &task);
 }
 
 tt_status tt_task_launch(tt_device *d, const tt_task *t, bool now) {
   if (!now) return task_queue(d, t);
-  atomic_fetch_add_explicit(&d->inlined, 1, memory_order_relaxed);
+  tt_count(&d->inlined, 1);
   TT_TRY(tt_task_execute(d, t, false));
   if (!d->is_cpu && t->output_count) tt_flight_add(d, t->outputs[0]->buffer);
   if (!t->code->has_check) return TT_OK;

@@ -12,6 +12,27 @@ int64_t tt_array_numel(const tt_array_type *t) {
 
 int64_t tt_array_bytes(const tt_array_type *t) { return tt_array_numel(t) * (int64_t)tt_dtype_bytes((tt_dtype)t->dtype); }
 
+/* Flag held. */
+static void memory_add(tt_device *d, int64_t bytes, int count) {
+  tt_count(&d->live_values, count);
+  tt_count(&d->total_values, count);
+  if (!bytes) return;
+  tt_count(&d->live_bytes, bytes);
+  long long live = tt_memory_live(d);
+  if (live > atomic_load_explicit(&d->peak_bytes, memory_order_relaxed))
+    atomic_store_explicit(&d->peak_bytes, live, memory_order_relaxed);
+}
+
+static void memory_remove(tt_device *d, int64_t bytes, bool held) {
+  if (held) {
+    tt_count(&d->live_values, -1);
+    tt_count(&d->live_bytes, -bytes);
+    return;
+  }
+  atomic_fetch_add_explicit(&d->gone_values, 1, memory_order_relaxed);
+  if (bytes) atomic_fetch_add_explicit(&d->gone_bytes, bytes, memory_order_relaxed);
+}
+
 static tt_value *value_init(tt_value *v, tt_device *d, tt_holds holds, const tt_array_type *type) {
   atomic_init(&v->refs, 1);
   atomic_init(&v->queued_refs, 0);
@@ -20,7 +41,7 @@ static tt_value *value_init(tt_value *v, tt_device *d, tt_holds holds, const tt_
   v->type = *type;
   v->bytes = holds == TT_HOLDS_ARRAY ? tt_array_bytes(type) : 0;
   v->device = d;
-  v->uncounted = false;
+  v->counted = false;
   v->buffer = NULL;
   v->error = TT_OK;
   v->region = 0;
@@ -32,13 +53,13 @@ tt_value *tt_value_create(tt_device *d, tt_holds holds, const tt_array_type *typ
   tt_value *v = value_init(tt_malloc(sizeof *v + dims), d, holds, type);
   if (dims) memcpy(v->own_dims, type->dims, dims);
   v->type.dims = v->own_dims;
-  tt_memory_add(d, v->bytes, 1);
   return v;
 }
 
 tt_value *tt_value_create_result(tt_device *d, const tt_array_type *type, tt_value *donated) {
   tt_value *v = value_init(tt_pool_take(&d->values, sizeof(tt_value)), d, TT_HOLDS_ARRAY, type);
-  tt_memory_add(d, donated ? 0 : v->bytes, 1);
+  v->counted = true;
+  memory_add(d, donated ? 0 : v->bytes, 1);
   if (donated) donated->bytes = 0;
   return v;
 }
@@ -46,25 +67,48 @@ tt_value *tt_value_create_result(tt_device *d, const tt_array_type *type, tt_val
 tt_value *tt_value_create_deferred(tt_device *d, const tt_array_type *type) {
   tt_value *v = value_init(tt_pool_take(&d->values, sizeof(tt_value)), d, TT_HOLDS_ARRAY, type);
   v->bytes = 0;
-  tt_memory_add(d, 0, 1);
+  v->counted = true;
+  memory_add(d, 0, 1);
   return v;
 }
 
 void tt_value_count(tt_value *v, tt_value *donated) {
   v->bytes = tt_array_bytes(&v->type);
   if (donated) donated->bytes = 0;
-  else tt_memory_add(v->device, v->bytes, 0);
+  else memory_add(v->device, v->bytes, 0);
 }
 
-void tt_value_release(tt_value *v) {
-  if (!v || atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1) return;
+void tt_value_admit(tt_value *v) {
+  if (v->counted) return;
+  v->counted = true;
+  memory_add(v->device, v->bytes, 1);
+}
+
+bool tt_value_drop(tt_value *v) {
+  /* Nobody can add to a last reference, so it needs no locked instruction. */
+  if (atomic_load_explicit(&v->refs, memory_order_acquire) != 1 &&
+      atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1)
+    return false;
   /* In a forked child the plugin's threads are gone and its locks may be held for ever: let the memory lie. */
   if (v->buffer && !atomic_load_explicit(&v->device->forked, memory_order_relaxed))
     tt_buffer_destroy(v->device->client, v->buffer);
   tt_status_free(v->error);
-  if (!v->uncounted) tt_memory_add(v->device, -v->bytes, -1);
+  return true;
+}
+
+void tt_value_recycle(tt_value *v, bool held) {
+  tt_device *d = v->device;
+  if (v->counted) memory_remove(d, v->bytes, held);
   if (v->type.dims == v->own_dims) free(v);
-  else tt_pool_return(&v->device->values, v);
+  else tt_pool_return(&d->values, v, held);
+}
+
+void tt_value_release(tt_value *v) {
+  if (v && tt_value_drop(v)) tt_value_recycle(v, false);
+}
+
+void tt_value_release_held(tt_value *v) {
+  if (v && tt_value_drop(v)) tt_value_recycle(v, true);
 }
 
 void tt_value_set_ready(tt_value *v, tt_pjrt_buffer *buffer) {
@@ -92,47 +136,37 @@ tt_status tt_value_failure(const tt_value *v) {
   return tt_status_clone(v->error);
 }
 
-void tt_value_uncount(tt_value *v) {
-  v->uncounted = true;
-  tt_memory_add(v->device, -v->bytes, -1);
-  atomic_fetch_sub_explicit(&v->device->total_values, 1, memory_order_relaxed);
-}
-
 /* ---- memory ------------------------------------------------------------------------------------------------- */
 
-void tt_memory_add(tt_device *d, int64_t bytes, int count) {
-  atomic_fetch_add_explicit(&d->live_values, count, memory_order_relaxed);
-  if (count > 0) atomic_fetch_add_explicit(&d->total_values, 1, memory_order_relaxed);
-  if (!bytes) return;
-  long long live = atomic_fetch_add_explicit(&d->live_bytes, bytes, memory_order_relaxed) + bytes;
-  long long peak = atomic_load_explicit(&d->peak_bytes, memory_order_relaxed);
-  while (live > peak && !atomic_compare_exchange_weak_explicit(&d->peak_bytes, &peak, live, memory_order_relaxed,
-                                                                memory_order_relaxed)) {
-  }
+static int64_t memory_live_values(const tt_device *d) {
+  return atomic_load_explicit(&d->live_values, memory_order_relaxed) -
+         atomic_load_explicit(&d->gone_values, memory_order_relaxed);
 }
 
 tt_status tt_memory_reserve(tt_device *d, int64_t bytes) {
   int64_t limit = d->options.memory_limit;
   if (!limit || bytes <= 0) return TT_OK;
-  int64_t live = atomic_load_explicit(&d->live_bytes, memory_order_relaxed);
+  int64_t live = tt_memory_live(d);
   if (live + bytes <= limit) return TT_OK;
   return tt_status_make(TT_OUT_OF_MEMORY,
                         "TPU out of memory. Tried to allocate %.2f MiB. The device has a limit of %.2f MiB "
                         "(TORCH_TPU_HBM_LIMIT) of which %.2f MiB are in use by %lld arrays of this process.",
                         (double)bytes / 1048576, (double)limit / 1048576, (double)live / 1048576,
-                        (long long)atomic_load_explicit(&d->live_values, memory_order_relaxed));
+                        (long long)memory_live_values(d));
 }
 
 tt_memory_stats tt_device_memory(const tt_device *d) {
   return (tt_memory_stats){
-      .live_bytes = atomic_load_explicit(&d->live_bytes, memory_order_relaxed),
+      .live_bytes = tt_memory_live(d),
       .peak_bytes = atomic_load_explicit(&d->peak_bytes, memory_order_relaxed),
       .limit_bytes = d->options.memory_limit,
-      .live_values = atomic_load_explicit(&d->live_values, memory_order_relaxed),
+      .live_values = memory_live_values(d),
       .total_values = atomic_load_explicit(&d->total_values, memory_order_relaxed),
   };
 }
 
 void tt_device_reset_peak_memory(tt_device *d) {
-  atomic_store_explicit(&d->peak_bytes, atomic_load_explicit(&d->live_bytes, memory_order_relaxed), memory_order_relaxed);
+  tt_device_enter(d);
+  atomic_store_explicit(&d->peak_bytes, tt_memory_live(d), memory_order_relaxed);
+  tt_device_leave(d);
 }

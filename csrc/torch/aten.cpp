@@ -13,7 +13,7 @@
 #include <torch/library.h>
 
 #include "torch/device.h"
-#include "torch/kernel.h"
+#include "torch/typed.h"
 
 namespace tt {
 namespace {
@@ -141,11 +141,8 @@ bool fill_at_once(const at::Tensor& self, const c10::Scalar& value) {
 }
 
 at::Tensor& fill_scalar(at::Tensor& self, const c10::Scalar& value) {
-  if (!fill_at_once(self, value)) {
-    torch::jit::Stack stack{self, value};
-    call_binding("fill_.Scalar", &stack);
-  }
-  return self;
+  static const Typed<at::Tensor&(at::Tensor&, const c10::Scalar&)> kernel(binding_behind("fill_.Scalar"));
+  return fill_at_once(self, value) ? self : kernel(self, value);
 }
 
 at::Tensor& zero(at::Tensor& self) { return fill_scalar(self, 0); }

@@ -5,8 +5,10 @@
 #include <ATen/ops/from_blob.h>
 #include <torch/library.h>
 
+#include <cstring>
+
 #include "torch/device.h"
-#include "torch/kernel.h"
+#include "torch/typed.h"
 
 extern "C" {
 #include "view/view.h"
@@ -22,11 +24,20 @@ void upload(tt_storage* storage, const at::Tensor& dense) {
 }
 
 void copy_between_devices(const at::Tensor& self, const at::Tensor& src, bool non_blocking) {
-  torch::jit::Stack stack{self, src, non_blocking};
-  call_binding("copy_", &stack);
+  static const Typed<at::Tensor&(at::Tensor&, const at::Tensor&, bool)> kernel(binding_behind("copy_"));
+  at::Tensor to = self;
+  kernel(to, src, non_blocking);
 }
 
+// Elements in row-major order without gaps, and nothing to be done to them.
+bool is_dense(const at::Tensor& t) { return t.layout() == at::kStrided && t.is_contiguous() && !t.is_conj() && !t.is_neg(); }
+bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && is_dense(a) && is_dense(b);
+}
+bool is_whole(const at::Tensor& t) { return t.storage_offset() == 0 && t.nbytes() == t.storage().nbytes(); }
+
 void copy_to_device(const at::Tensor& self, const at::Tensor& src, bool non_blocking) {
+  if (same_bytes(self, src) && is_whole(self)) return upload(storage_of(self), src);
   const at::Tensor expanded = src.expand(self.sizes());
   const tt_tensor t = view_of(self);
   const tt_view v = {static_cast<tt_dtype>(t.dtype), t.rank, t.sizes, t.strides, t.offset};
@@ -53,6 +64,10 @@ void copy_to_host(const at::Tensor& self, const at::Tensor& src) {
     ~Unmap() { tt_storage_unmap(view); }
   } unmap{&host};
   auto* first = static_cast<char*>(const_cast<void*>(host.data)) + src.storage_offset() * static_cast<int64_t>(src.itemsize());
+  if (same_bytes(self, src)) {
+    std::memcpy(self.mutable_data_ptr(), first, self.nbytes());
+    return;
+  }
   at::Tensor seen = at::from_blob(first, src.sizes(), src.strides(), at::TensorOptions().dtype(src.scalar_type()));
   if (src.is_conj()) seen._set_conj(true);
   if (src.is_neg()) seen._set_neg(true);
@@ -69,7 +84,9 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
     (void)src.expand(self.sizes());
     return self;
   }
-  if (to && from) copy_between_devices(self, src, non_blocking);
+  if (to && from && same_bytes(self, src) && is_whole(self) && is_whole(src))
+    tt_storage_share(storage_of(self), storage_of(src));
+  else if (to && from) copy_between_devices(self, src, non_blocking);
   else if (to) copy_to_device(self, src, non_blocking);
   else copy_to_host(self, src);
   return self;
@@ -88,8 +105,27 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
 }
 
 c10::Scalar local_scalar_dense(const at::Tensor& self) {
+  union {
+    float f32;
+    double f64;
+    int64_t i64;
+    int32_t i32;
+    bool b;
+    char bytes[16];
+  } element;
+  check(tt_storage_read_element(storage_of(self), dtype_of(self.scalar_type()), self.storage_offset(), &element));
+  if (!self.is_neg()) {
+    switch (self.scalar_type()) {  // the usual ones, without a tensor on the way
+      case at::kFloat: return element.f32;
+      case at::kDouble: return element.f64;
+      case at::kLong: return element.i64;
+      case at::kInt: return element.i32;
+      case at::kBool: return element.b;
+      default: break;
+    }
+  }
   at::Tensor cpu = at::detail::empty_cpu({}, self.scalar_type());
-  check(tt_storage_read_element(storage_of(self), dtype_of(self.scalar_type()), self.storage_offset(), cpu.mutable_data_ptr()));
+  std::memcpy(cpu.mutable_data_ptr(), element.bytes, self.itemsize());
   if (self.is_conj()) cpu._set_conj(true);
   if (self.is_neg()) cpu._set_neg(true);
   return cpu.item();

@@ -231,7 +231,7 @@ tt_number number_of(const c10::Scalar& s) {
     n.i = s.toBool();
   } else if (s.isIntegral(false)) {
     n.dtype = TT_I64;
-    n.i = s.isUnsigned() ? static_cast<int64_t>(s.toUInt64()) : s.toLong();
+    n.i = s.type() == at::kUInt64 ? static_cast<int64_t>(s.toUInt64()) : s.toLong();
   } else if (s.isComplex()) {
     const auto z = s.toComplexDouble();
     n.dtype = TT_C128;

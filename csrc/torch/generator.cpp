@@ -60,15 +60,9 @@ const at::Generator& default_generator() {
   return generator;
 }
 
-tt_rng generator_advance(const c10::IValue& v) {
-  at::Generator g = default_generator();
-  if (v.isGenerator()) {
-    at::Generator given = v.toGenerator();
-    if (given.defined()) {
-      TORCH_CHECK(given.device().type() == kType, "Expected a 'tpu' device type for generator but found '", given.device().type(), "'");
-      g = given;
-    }
-  }
+tt_rng generator_advance(const at::Generator& given) {
+  at::Generator g = given.defined() ? given : default_generator();
+  TORCH_CHECK(g.device().type() == kType, "Expected a 'tpu' device type for generator but found '", g.device().type(), "'");
   std::lock_guard<std::mutex> guard(g.mutex());
   auto* impl = static_cast<Generator*>(g.unsafeGetGeneratorImpl());
   return {impl->seed_, impl->offset_++};

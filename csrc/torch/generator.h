@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
-#include <ATen/core/ivalue.h>
 
 #include "ops/call.h"
 
@@ -10,7 +9,7 @@ namespace tt {
 
 const at::Generator& default_generator();
 at::Generator new_generator();
-// The state for one call of an operator, which then is used up. `v`: a Generator, or None for the default one.
-tt_rng generator_advance(const c10::IValue& v);
+// The state for one call of an operator, which then is used up. An undefined generator is the default one.
+tt_rng generator_advance(const at::Generator& given);
 
 }  // namespace tt

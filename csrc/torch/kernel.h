@@ -1,4 +1,5 @@
-// One boxed kernel for all operators of the C table: it translates a stack into a tt_call and results into tensors.
+// Kernels for all operators of the C table. A Binding knows what a schema means to the core; a call goes through it boxed
+// (kernel.cpp: any schema) or typed (typed.cpp: schemas that are common).
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -9,20 +10,29 @@
 
 #include "ops/call.h"
 
+namespace torch {
+class CppFunction;
+}
+
 namespace tt {
 
 // What a schema argument is to the core.
 enum class In : uint8_t { Skip, Tensor, Tensors, Scalar, Scalars, Int, Bool, Ints, Dtype, String, Generator };
 
 // How one overload (functional, in-place or out=) uses a row of the table.
-class Binding final : public c10::OperatorKernel {
+class Binding final {
  public:
+  enum { kArgs = 40 };
+
   Binding(const tt_op* row, const c10::OperatorHandle& op);
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) const;
+  void run_boxed(torch::jit::Stack* stack) const;
 
   const tt_op* row() const { return row_; }
   uint64_t calls() const { return calls_; }
   void reset_calls() const { calls_ = 0; }
+  void count_call() const { calls_++; }
+  // The C++ function type that serves this overload, a letter for each argument and result (typed.cpp); '#': none.
+  std::string signature() const;
 
  private:
   struct Return {
@@ -30,21 +40,26 @@ class Binding final : public c10::OperatorKernel {
     bool list;  // Tensor[]: all results that are left
   };
   const tt_op* row_;
+  c10::OperatorHandle op_;
   std::vector<In> args_;     // the functional arguments, by stack position
   std::vector<int> writes_;  // stack positions that results go to, in order
   std::vector<Return> returns_;
-  int total_ = 0;  // arguments on the stack
-  int generator_ = -1, indices_ = -1;  // the stack positions of a Generator and of `Tensor?[] indices`
+  int total_ = 0;     // arguments on the stack
+  int indices_ = -1;  // the stack position of `Tensor?[] indices`
   bool is_out_ = false, has_meta_ = false, cpu_scalars_ = false, pointwise_ = false;
   mutable uint64_t calls_ = 0;  // statistics: lost updates are harmless
 
-  friend struct Call;
+  friend class Call;
 };
+
+// The kernel to register for a binding, which must live for ever.
+torch::CppFunction make_kernel(const Binding& binding);
+std::vector<std::string> typed_signatures();
 
 // Registers a kernel for every overload that the table serves, where no hand-written kernel is. Called once.
 void register_rows();
-// Runs the table's kernel of an overload ("copy_", "fill_.Scalar"): what hand-written kernels end in.
-void call_binding(const char* name, torch::jit::Stack* stack);
+// The table's binding of an overload that a hand-written kernel serves ("copy_", "fill_.Scalar"): what that one ends in.
+const Binding& binding_behind(const char* name);
 // Rows whose name is no ATen overload: must be empty.
 const std::vector<std::string>& unknown_rows();
 

@@ -62,6 +62,7 @@ py::list op_table() {
     py::dict d;
     d["name"] = b.name;
     d["row"] = b.row->name;
+    d["signature"] = b.binding->signature();
     d["random"] = (b.row->flags & TT_OP_RNG) != 0;
     d["foreach"] = b.row->each != nullptr;
     d["pointwise"] = b.row->operands > 0;
@@ -162,6 +163,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("_op_counts", &op_counts);
   m.def("_reset_op_counts", &reset_op_counts);
   m.def("_op_table", &op_table);
+  m.def("_typed_signatures", &tt::typed_signatures);
   m.def("_unknown_rows", &tt::unknown_rows);
   m.def("_env_table", &env_table);
   m.def("_set_fallback", &set_fallback);

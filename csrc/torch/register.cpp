@@ -2,6 +2,7 @@
 // their schemas, so that no list of variants exists anywhere.
 #include <torch/library.h>
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -48,7 +49,8 @@ struct Registry {
   std::map<std::string, std::vector<Handle>> by_base;
   std::vector<BoundOverload> bound;
   std::unordered_set<std::string> taken;
-  std::unordered_map<std::string, std::unique_ptr<Binding>> apart;  // overloads that a hand-written kernel serves first
+  std::deque<Binding> bindings;  // of all overloads: the kernels refer to them
+  std::unordered_map<std::string, const Binding*> apart;  // overloads that a hand-written kernel serves first
   std::vector<std::string> unknown;
   std::unique_ptr<torch::Library> library;
 
@@ -66,13 +68,13 @@ struct Registry {
         !op.hasKernelForDispatchKey(c10::DispatchKey::Autograd))
       return;
     if (!taken.insert(name).second) return;
-    auto binding = std::make_unique<Binding>(row, op);
+    const Binding* binding = &bindings.emplace_back(row, op);
     if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
-      apart.emplace(name, std::move(binding));
+      apart.emplace(name, binding);
       return;
     }
-    bound.push_back({name, row, binding.get()});
-    library->impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(binding)));
+    bound.push_back({name, row, binding});
+    library->impl(name.c_str(), make_kernel(*binding));
   }
 
   void bind_row(const tt_op* row) {
@@ -112,15 +114,10 @@ void register_rows() {
   r.by_base.clear();
 }
 
-void call_binding(const char* name, torch::jit::Stack* stack) {
-  auto& apart = registry().apart;
-  const auto found = apart.find(name);
-  TORCH_CHECK(found != apart.end(), "aten::", name, " has no row in the operator table");
-  const std::string text = name;
-  const size_t dot = text.find('.');
-  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
-      ("aten::" + text.substr(0, dot)).c_str(), dot == std::string::npos ? "" : text.substr(dot + 1).c_str());
-  (*found->second)(op, c10::DispatchKeySet(), stack);
+const Binding& binding_behind(const char* name) {
+  const auto found = registry().apart.find(name);
+  TORCH_CHECK(found != registry().apart.end(), "aten::", name, " has no row in the operator table");
+  return *found->second;
 }
 
 const std::vector<std::string>& unknown_rows() { return registry().unknown; }

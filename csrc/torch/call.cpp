@@ -1,0 +1,208 @@
+#include "torch/call.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Resize.h>
+
+#include "torch/generator.h"
+
+extern "C" {
+#include "ops/lower.h"
+}
+
+namespace tt {
+
+using c10::IValue;
+using torch::jit::Stack;
+
+// ---- arguments ---------------------------------------------------------------------------------------------------
+
+void Call::wrong_device(const at::Tensor& t) const {
+  C10_THROW_ERROR(Error, c10::str("Expected all tensors to be on the same device, but found at least two devices, tpu:0 and ",
+                                  t.device(), "! (when checking arguments of ", b.op_.operator_name(), ")"));
+}
+
+void Call::put(const at::Tensor& t) {
+  if (C10_UNLIKELY(!t.defined())) return put_none();
+  tensors_[call_.arg_count] = &t;
+  if (C10_LIKELY(t.device().type() == kType)) next(TT_ARG_TENSOR).tensor = view_of(t);
+  else if (t.device().is_cpu() && t.dim() == 0 && b.cpu_scalars_) next(TT_ARG_NUMBER).number = number_of(t);
+  else wrong_device(t);
+}
+
+template <class List, class Member>
+void Call::put_list(tt_arg_kind kind, const List& list, const Member* tt_arg::* where) {
+  tt_arg& out = next(kind);
+  out.*where = list.data();
+  out.count = static_cast<int32_t>(list.size());
+}
+
+void Call::put(const c10::Scalar& s) { next(TT_ARG_NUMBER).number = number_of(s); }
+void Call::put(c10::IntArrayRef list) { put_list(TT_ARG_INTS, list, &tt_arg::ints); }
+void Call::put(c10::string_view text) {
+  const bool is_short = !text_used_ && text.size() < sizeof text_;
+  if (is_short) {
+    text_used_ = true;
+    *std::copy(text.begin(), text.end(), text_) = 0;
+  }
+  next(TT_ARG_STRING).string = is_short ? text_ : strings_.emplace_front(text).c_str();
+}
+
+void Call::put(const IValue& v, In kind) {
+  if (v.isNone()) return put_none();
+  switch (kind) {
+    case In::Tensor: return put(v.toTensor());
+    case In::Tensors: {
+      auto& own = tensor_lists_.emplace_front();
+      for (const IValue& item : v.toListRef()) {
+        const bool given = !item.isNone() && item.toTensor().defined();
+        if (given && item.toTensor().device().type() != kType) wrong_device(item.toTensor());
+        own.push_back(given ? view_of(item.toTensor()) : tt_tensor{});
+      }
+      return put_list(TT_ARG_TENSORS, own, &tt_arg::tensors);
+    }
+    case In::Scalar: return put(v.toScalar());
+    case In::Scalars: {
+      auto& own = number_lists_.emplace_front();
+      for (const IValue& n : v.toListRef()) own.push_back(number_of(n.toScalar()));
+      return put_list(TT_ARG_NUMBERS, own, &tt_arg::numbers);
+    }
+    case In::Int: return put(v.isSymInt() ? v.toSymInt().guard_int(__FILE__, __LINE__) : v.toInt());
+    case In::Bool: return put(v.toBool());
+    case In::Dtype: return put(v.toScalarType());
+    case In::Ints: {
+      auto& own = int_lists_.emplace_front();
+      for (const IValue& n : v.toListRef())
+        own.push_back(n.isBool() ? n.toBool() : n.isSymInt() ? n.toSymInt().guard_int(__FILE__, __LINE__) : n.toInt());
+      return put(c10::IntArrayRef(own));
+    }
+    case In::String: return put(c10::string_view(v.toStringRef()));
+    case In::Generator:
+      generator_ = v.toGenerator();
+      return put_none();
+    case In::Skip: return put_none();
+  }
+}
+
+void Call::put_write(const at::Tensor& t) {
+  if (t.device().type() != kType) wrong_device(t);
+  if (!t.is_non_overlapping_and_dense()) at::assert_no_internal_overlap(t);
+  writes_.push_back(view_of(t));
+  outs_.push_back(&t);
+  if (!b.pointwise_) return;
+  for (int i = 0; i < call_.arg_count; i++)
+    if (args_[i].kind == TT_ARG_TENSOR && args_[i].tensor.storage == writes_.back().storage)
+      at::assert_no_partial_overlap(t, *tensors_[i]);
+}
+
+// ---- a new kind of call: PyTorch's meta kernel checks it and knows the results' layouts --------------------------------
+
+namespace {
+
+IValue to_meta(const IValue& v) {
+  if (v.isTensor()) {
+    const at::Tensor& t = v.toTensor();
+    if (!t.defined() || t.device().type() != kType) return v;
+    return at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());
+  }
+  if (v.isDevice()) return c10::Device(c10::kMeta);
+  if (v.isGenerator()) return IValue();
+  if (v.isList() && !v.isIntList() && !v.isDoubleList() && !v.isBoolList()) {
+    const auto list = v.toList();
+    c10::impl::GenericList out(list.elementType());
+    for (const IValue& item : v.toListRef()) out.push_back(to_meta(item));
+    return out;
+  }
+  return v;
+}
+
+}  // namespace
+
+void Call::note_layout(const IValue& v, tt_miss_hint* hint) {
+  if (v.isTensorList()) {
+    for (const at::Tensor& t : v.toTensorVector()) note_layout(t, hint);
+    return;
+  }
+  if (hint->count >= static_cast<int>(sizeof hint->results / sizeof *hint->results)) return;
+  auto& r = hint->results[hint->count++];
+  r = {0, nullptr};
+  if (!v.isTensor() || !v.toTensor().defined()) return;
+  metas_.push_back(v.toTensor());
+  r.rank = static_cast<int>(metas_.back().dim());
+  r.strides = metas_.back().strides().data();
+}
+
+tt_status Call::miss(tt_miss_hint* hint) {
+  try {
+    at::AutoDispatchBelowADInplaceOrView below;
+    Stack stack;
+    push_(source_, stack);
+    for (IValue& v : stack) v = to_meta(v);
+    b.op_.callBoxedForDispatchKey(c10::DispatchKey::Meta, stack);
+    metas_.reserve(stack.size() + 8);
+    for (const IValue& v : stack) note_layout(v, hint);
+    return TT_OK;
+  } catch (...) {
+    error_ = std::current_exception();
+    return tt_status_make(TT_INVALID_ARGUMENT, "the call was refused");
+  }
+}
+
+// ---- the run -----------------------------------------------------------------------------------------------------
+
+tt_status Call::dispatch(bool with_meta) {
+  tt_miss_hook hook{[](void* self, tt_miss_hint* hint) { return static_cast<Call*>(self)->miss(hint); }, this};
+  tt_status status = tt_dispatch(device(), &call_, with_meta ? &hook : nullptr, results_, capacity_, &count_);
+  if (C10_UNLIKELY(error_ != nullptr)) {
+    tt_status_free(status);
+    std::rethrow_exception(error_);
+  }
+  return status;
+}
+
+// out= of another shape: the results of the functional call, then resizes and copies, as PyTorch's resize_output does it.
+void Call::write_outs() {
+  for (const at::Tensor* out : outs_) {
+    const at::Tensor result = take();
+    TORCH_CHECK(at::canCast(result.scalar_type(), out->scalar_type()), "result type ", result.scalar_type(),
+                " can't be cast to the desired output type ", out->scalar_type());
+    at::native::resize_output(*out, result.sizes());
+    out->copy_(result);
+  }
+}
+
+void Call::run() {
+  if (b.row_->flags & TT_OP_RNG) next(TT_ARG_RNG).rng = generator_advance(generator_);
+  call_.op = b.row_;
+  call_.args = args_;
+  call_.default_dtype = dtype_of(c10::get_default_dtype_as_scalartype());
+  call_.writes = writes_.data();
+  call_.write_count = static_cast<int>(writes_.size());
+  for (const auto& list : tensor_lists_)
+    if (static_cast<int>(list.size()) > capacity_) {
+      many_.resize(list.size() + kResults);
+      results_ = many_.data();
+      capacity_ = static_cast<int>(many_.size());
+    }
+  tt_status status = dispatch(b.has_meta_);
+  if (C10_UNLIKELY(status && b.is_out_ && tt_status_get_code(status) == TT_INVALID_ARGUMENT)) {
+    tt_status_free(status);
+    call_.write_count = 0;
+    check(dispatch(false));
+    write_outs();
+    return;
+  }
+  check(status);
+}
+
+at::Tensor Call::take() {
+  while (taken_ < count_ && results_[taken_].write >= 0) taken_++;
+  if (taken_ == count_) return {};
+  const tt_new_result& r = results_[taken_++];
+  if (r.none) return {};
+  return make_tensor(r.storage, scalar_type_of(r.dtype), {r.sizes, static_cast<size_t>(r.rank)},
+                     {r.strides, static_cast<size_t>(r.rank)});
+}
+
+}  // namespace tt
