@@ -47,7 +47,7 @@ static bool slice_start(const hlo_traced *t, int *out) {
 static tt_lane_op op_of(const hlo_traced *t) {
   const char *name = t->name;
   if (is(t, "stablehlo.compare")) {
-    static const char head[] = "comparison_direction ";
+    static const char head[] = "#stablehlo<comparison_direction ";
     const char *at = t->attributes ? strstr(t->attributes, head) : NULL;
     if (!at) return TT_LANE_OP_COUNT;
     static const char *const directions[] = {"EQ", "NE", "LT", "LE", "GT", "GE"};
