@@ -1,7 +1,6 @@
 /* The compiler: turns modules into executables, on the caller's thread or on a few threads of its own, which start when
  * there is something for them to do. */
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,17 +89,12 @@ static void *compiler_main(void *argument) {
   return NULL;
 }
 
-static int usable_cores(void) {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
-}
-
 void tt_compiler_init(tt_device *d) {
   tt_compiler *m = &d->compiler;
   pthread_mutex_init(&m->lock, NULL);
   pthread_cond_init(&m->work, NULL);
   pthread_cond_init(&m->done, NULL);
-  int cores = usable_cores();
+  int cores = tt_usable_cores();
   m->thread_limit = cores < TT_COMPILER_MOST_THREADS ? cores : TT_COMPILER_MOST_THREADS;
   m->last = &m->first;
 }

@@ -1,4 +1,5 @@
 /* The device: plugin, client, stream and plans of one process, opened at first use. */
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +8,13 @@
 #include "eager/internal.h"
 #include "kernels/kernels.h"
 
-/* About 50 us of work on one core: below, a thread switch costs more than it hides. */
+/* About 50 us of work on one core: below, a thread switch costs more than it hides. With one core it hides nothing. */
 enum { DEFAULT_INLINE_COST = 200000 };
+
+int tt_usable_cores(void) {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
+}
 
 static char *copy_text(const char *text) { return text && *text ? strcpy(tt_malloc(strlen(text) + 1), text) : NULL; }
 
@@ -59,7 +65,7 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
   d->options = *options;
   d->plugin_path = copy_text(options->plugin_path);
   d->dump_dir = copy_text(options->dump_dir);
-  if (d->options.inline_cost <= 0) d->options.inline_cost = DEFAULT_INLINE_COST;
+  if (d->options.inline_cost <= 0) d->options.inline_cost = tt_usable_cores() > 1 ? DEFAULT_INLINE_COST : INFINITY;
   d->plugin = plugin;
   d->client = client;
   d->cache = tt_cache_create(client, &options->cache);

@@ -352,6 +352,7 @@ struct tt_device {
   tt_region_stats region_stats; /* under the dispatch flag */
 };
 
+int tt_usable_cores(void);
 void tt_device_enter(tt_device *d); /* takes the dispatch flag */
 static inline bool tt_device_try_enter(tt_device *d) {
   return !atomic_flag_test_and_set_explicit(&d->dispatching, memory_order_acquire);
