@@ -1,6 +1,7 @@
 """``python -m torch_tpu``: tools. None of them loads a plugin."""
 
 import argparse
+import os
 import sys
 
 from torch_tpu import _cache_cli
@@ -11,7 +12,13 @@ def main(arguments: list[str] | None = None) -> int:
     tools = parser.add_subparsers(metavar="TOOL", required=True)
     _cache_cli.add_parser(tools)
     options = parser.parse_args(arguments)
-    return options.run(options)
+    try:
+        status = options.run(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # "| head" has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 if __name__ == "__main__":

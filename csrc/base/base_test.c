@@ -182,6 +182,25 @@ TT_TEST(hash_avalanche) {
   }
 }
 
+/* Every bit of every length counts, the length itself too, and where the bytes lie does not. */
+TT_TEST(hash_of_bytes) {
+  enum { MOST = 70 };
+  unsigned char bytes[MOST + 1] = {0}, moved[MOST + 8];
+  for (size_t n = 0; n <= MOST; n++) {
+    for (size_t i = 0; i < n; i++) bytes[i] = (unsigned char)(37 * i + n);
+    tt_hash128 before = tt_hash_bytes(bytes, n);
+    memcpy(moved + n % 8, bytes, n);
+    TT_CHECK(tt_hash_equal(before, tt_hash_bytes(moved + n % 8, n)));
+    bytes[n] = 0;
+    TT_CHECK(bits_changed(before, tt_hash_bytes(bytes, n + 1)) > 30);
+    for (size_t bit = 0; bit < 8 * n; bit++) {
+      bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+      TT_CHECK(bits_changed(before, tt_hash_bytes(bytes, n)) > 30);
+      bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+    }
+  }
+}
+
 static int compare_hashes(const void *a, const void *b) {
   const tt_hash128 *x = a, *y = b;
   return x->lo != y->lo ? (x->lo < y->lo ? -1 : 1) : x->hi != y->hi ? (x->hi < y->hi ? -1 : 1) : 0;

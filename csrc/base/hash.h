@@ -58,12 +58,15 @@ static inline tt_hash128 tt_hash_words(const uint64_t *w, size_t n) {
 static inline tt_hash128 tt_hash_bytes(const void *data, size_t n) {
   const unsigned char *p = (const unsigned char *)data;
   tt_hash_lanes s = tt_hash_begin(n);
-  for (uint64_t pair[2]; n; p += sizeof pair) {
-    size_t take = n < sizeof pair ? n : sizeof pair;
-    if (take < sizeof pair) pair[0] = pair[1] = 0;
-    memcpy(pair, p, take);
+  uint64_t pair[2];
+  for (; n >= sizeof pair; n -= sizeof pair, p += sizeof pair) {
+    memcpy(pair, p, sizeof pair);
     tt_hash_add(&s, pair[0], pair[1]);
-    n -= take;
+  }
+  if (n) {
+    pair[0] = pair[1] = 0;
+    memcpy(pair, p, n);
+    tt_hash_add(&s, pair[0], pair[1]);
   }
   return tt_hash_end(s);
 }

@@ -297,3 +297,55 @@ DEVICE_TEST(empty_tensors_work) {
   drop(&sum);
   drop(&a);
 }
+
+/* ---- the compile cache ------------------------------------------------------------------------------------------ */
+
+static tt_status ask_for_layout(void *context, tt_miss_hint *hint) {
+  static const int64_t columns_first[] = {1, 2};
+  ++*(int *)context;
+  hint->count = 1;
+  hint->results[0].rank = 2;
+  hint->results[0].strides = columns_first;
+  return TT_OK;
+}
+
+static tt_status refuse(void *context, tt_miss_hint *hint) {
+  (void)hint;
+  ++*(int *)context;
+  return tt_status_make(TT_INVALID_ARGUMENT, "refused");
+}
+
+/* exp of a 2x3 tensor, whose result the hook wants column by column. */
+static void exp_by_columns(tt_device *d, tt_status (*hook)(void *, tt_miss_hint *), int *asked, bool ok) {
+  tensor x = tensor_of(d, TT_F32, DIMS(2, 3), FLOATS(0, 0, 0, 0, 0, 0)), y = {0};
+  tt_miss_hook miss = {hook, asked};
+  tt_status status = run_call(d, "exp", (call_frame){.miss = &miss}, ARGS(arg(&x)), &y, 1);
+  TT_CHECK(!status == ok);
+  tt_status_free(status);
+  if (ok) {
+    TT_CHECK(y.strides[0] == 1 && y.strides[1] == 2);
+    CHECK_FLOATS(&y, 1, 1, 1, 1, 1, 1);
+    drop(&y);
+  }
+  drop(&x);
+}
+
+/* A second device over the same folder neither compiles nor asks; a refusal is asked for again. */
+DEVICE_TEST(a_second_device_compiles_and_asks_nothing) {
+  char folder[] = "/tmp/tt_dispatch_test_XXXXXX", command[64];
+  TT_CHECK(mkdtemp(folder));
+  tt_device_options options = {.plugin_path = tt_device_describe(d).plugin_path, .cache.tier3 = folder};
+  int refused = 0, asked = 0;
+  for (int i = 0; i < 3; i++) {
+    tt_device *other = NULL;
+    TT_CHECK_OK(tt_device_open(&options, &other));
+    if (i == 0) exp_by_columns(other, refuse, &refused, false);
+    exp_by_columns(other, ask_for_layout, &asked, true);
+    TT_CHECK_INT_EQ(tt_device_cache_stats(other).compilations, i == 0);
+    TT_CHECK_INT_EQ(tt_cache_tier(tt_device_cache(other), 3).notes_read, i > 0);
+    device_end(other);
+  }
+  TT_CHECK(refused == 1 && asked == 1);
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  TT_CHECK(!system(command));
+}

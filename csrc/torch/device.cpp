@@ -29,7 +29,13 @@ void* wait_begin() { return Py_IsInitialized() && PyGILState_Check() ? PyEval_Sa
 void wait_end(void* token) {
   if (token) PyEval_RestoreThread(static_cast<PyThreadState*>(token));
 }
-bool interrupted() { return Py_IsInitialized() && PyGILState_Check() && PyErr_CheckSignals() != 0; }
+bool interrupted() {  // PyTorch calls operators without the lock, so it may have to be taken for this
+  if (!Py_IsInitialized()) return false;
+  const PyGILState_STATE state = PyGILState_Ensure();
+  const bool yes = PyErr_CheckSignals() != 0;
+  PyGILState_Release(state);
+  return yes;
+}
 
 void after_fork_in_child() {
   if (tt_device* d = opened.load()) {
