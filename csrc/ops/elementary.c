@@ -54,23 +54,24 @@ static void circular_reduced(hlo_builder *b, void *context, const hlo_value *arg
   static const double cosines[] = {1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800};
   const circular_call *c = context;
   (void)arguments;
-  hlo_value wide = hlo_convert(b, c->x, TT_F64), n = hlo_round_even(b, tt_times(b, wide, M_2_PI));
-  wide = hlo_sub(b, wide, tt_times(b, n, 0x1.921fb5p0));
-  wide = hlo_sub(b, wide, tt_times(b, n, -0x1.dde974p-27));
-  wide = hlo_sub(b, wide, tt_times(b, n, 0x1.1a62633145c07p-54));
-  hlo_value r = hlo_convert(b, wide, TT_F32), z = tt_square(b, r), quarter = hlo_convert(b, n, TT_I32);
+  hlo_value r = hlo_convert(b, c->x, TT_F64), n = hlo_round_even(b, tt_times(b, r, M_2_PI));
+  r = hlo_sub(b, r, tt_times(b, n, 0x1.921fb5p0));
+  r = hlo_sub(b, r, tt_times(b, n, 0x1.110b46p-26));
+  r = hlo_sub(b, r, tt_times(b, n, 0x1.1a62633145c07p-54));
+  hlo_value z = tt_square(b, r), quarter = hlo_convert(b, n, TT_I32);
   hlo_value sine = hlo_add(b, r, hlo_mul(b, hlo_mul(b, r, z), series(b, z, 4, sines)));
   hlo_value cosine = hlo_add(b, tt_from(b, 1, tt_times(b, z, 0.5)), hlo_mul(b, tt_square(b, z), series(b, z, 4, cosines)));
   hlo_value one = hlo_like_i64(b, quarter, 1), two = hlo_like_i64(b, quarter, 2);
   if (c->kind == COSINE) quarter = hlo_add(b, quarter, one);
   hlo_value is_odd = hlo_compare(b, HLO_EQ, hlo_and(b, quarter, one), one);
-  if (c->kind == TANGENT) {
-    hlo_value top = hlo_select(b, is_odd, hlo_neg(b, cosine), sine);
-    out[0] = hlo_div(b, top, hlo_select(b, is_odd, sine, cosine));
-    return;
-  }
   hlo_value value = hlo_select(b, is_odd, cosine, sine), minus = hlo_compare(b, HLO_EQ, hlo_and(b, quarter, two), two);
-  out[0] = hlo_select(b, minus, hlo_neg(b, value), value);
+  if (c->kind == TANGENT) {
+    value = hlo_div(b, hlo_select(b, is_odd, hlo_neg(b, cosine), sine), hlo_select(b, is_odd, sine, cosine));
+  } else {
+    value = hlo_select(b, minus, hlo_neg(b, value), value);
+  }
+  value = hlo_convert(b, value, TT_F32);
+  out[0] = c->kind == COSINE ? value : hlo_select(b, tt_is_zero(b, c->x), c->x, value); /* -0 stays */
 }
 
 /* All elements take the plain form if one is too large for the reduction. Infinities aren't: they give NaN. */
@@ -101,9 +102,13 @@ static hlo_value angle(hlo_builder *b, hlo_value y, hlo_value x) {
   hlo_value middle = hlo_compare(b, HLO_GT, y, tt_times(b, x, 0.41421356));
   hlo_value top = hlo_select(b, steep, hlo_neg(b, x), hlo_select(b, middle, hlo_sub(b, y, x), y));
   hlo_value bottom = hlo_select(b, steep, y, hlo_select(b, middle, hlo_add(b, y, x), x));
-  hlo_value t = hlo_div(b, top, bottom), turn = hlo_select(b, middle, hlo_like_f64(b, x, M_PI_4), tt_zero(b, x));
-  turn = hlo_select(b, steep, hlo_like_f64(b, x, M_PI_2), turn);
-  return hlo_add(b, turn, hlo_mul(b, t, series(b, tt_square(b, t), 10, terms)));
+  hlo_value t = hlo_div(b, top, bottom), rest = hlo_mul(b, t, series(b, tt_square(b, t), 10, terms));
+  double turns[2] = {M_PI_4, M_PI_2}, lost[2] = {M_PI_4 - (float)M_PI_4, M_PI_2 - (float)M_PI_2};
+  hlo_value turn = hlo_select(b, middle, hlo_like_f64(b, x, turns[0]), tt_zero(b, x));
+  turn = hlo_select(b, steep, hlo_like_f64(b, x, turns[1]), turn);
+  hlo_value low = hlo_select(b, middle, hlo_like_f64(b, x, lost[0]), tt_zero(b, x)); /* what rounding took from them */
+  low = hlo_select(b, steep, hlo_like_f64(b, x, lost[1]), low);
+  return hlo_add(b, turn, hlo_add(b, rest, low));
 }
 
 /* Not chlo.atan, nor atan2(x, 1): lammps-jax-pjrt-cpu 0.11.2 compiles both to garbage for more than 32 elements. */
@@ -135,7 +140,9 @@ hlo_value tt_atan2(tt_lower *l, hlo_value y, hlo_value x) {
   hlo_builder *b = l->b;
   if (!suits(l, x)) return hlo_atan2(b, tt_real_only(b, y), x);
   hlo_value up = hlo_abs(b, y), right = hlo_abs(b, x), sum = hlo_add(b, up, right);
-  hlo_value huge = tt_is(b, sum, HLO_GT, 0x1p120), scale = hlo_select(b, huge, hlo_like_f64(b, x, 0x1p-8), hlo_like_i64(b, x, 1));
+  hlo_value huge = tt_is(b, sum, HLO_GT, 0x1p100), tiny = tt_is(b, sum, HLO_LT, 0x1p-64);
+  hlo_value scale = hlo_select(b, huge, hlo_like_f64(b, x, 0x1p-40), hlo_like_i64(b, x, 1));
+  scale = hlo_select(b, tiny, hlo_like_f64(b, x, 0x1p60), scale); /* no step of the way over- or underflows */
   hlo_value both_zero = tt_is_zero(b, sum), both_infinite = tt_is(b, hlo_min(b, up, right), HLO_EQ, INFINITY);
   hlo_value degenerate = hlo_or(b, both_zero, both_infinite), one = hlo_like_i64(b, x, 1);
   hlo_value from_x = hlo_select(b, degenerate, one, hlo_mul(b, right, scale));
@@ -173,22 +180,20 @@ hlo_value tt_exp2(tt_lower *l, hlo_value x) {
 }
 
 /* log2 of a positive float32 as float64: its exponent, and the logarithm of what is left in [sqrt(1/2), sqrt(2)) by the
- * best polynomial there. Not by a quotient, which XLA would write to memory because it is used twice. 0 and infinity give
- * -infinity and infinity. */
+ * best polynomial there. Not by a quotient, which XLA would write to memory because it is used twice. Subnormal
+ * numbers count as 0, as everywhere in XLA:CPU. 0 and infinity give -infinity and infinity. */
 static hlo_value wide_log2(hlo_builder *b, hlo_value x) {
   enum { SQRT_HALF = 0x3F3504F3, ONE = 0x3F800000, MANTISSA = 0x7FFFFF };
   static const double terms[] = {1.4426950408667794, -0.7213475207459936, 0.48089836250665374, -0.3606736994890754, 0.2885372019763317,
                                  -0.24045173001479334, 0.20617750340837876, -0.18033580229534138, 0.15876426282213826, -0.14276906827662728,
                                  0.14446026260284625, -0.14441939100073317, 0.07954305428718801};
-  hlo_value small = tt_is(b, x, HLO_LT, 0x1p-126), scaled = hlo_select(b, small, tt_times(b, x, 0x1p24), x);
-  hlo_value bits = hlo_bitcast(b, scaled, TT_I32), from = hlo_like_i64(b, bits, ONE - SQRT_HALF);
-  bits = hlo_add(b, bits, from);
+  hlo_value bits = hlo_bitcast(b, x, TT_I32);
+  bits = hlo_add(b, bits, hlo_like_i64(b, bits, ONE - SQRT_HALF));
   hlo_value exponent = hlo_sub(b, hlo_shr_arith(b, bits, hlo_like_i64(b, bits, 23)), hlo_like_i64(b, bits, 127));
-  exponent = hlo_sub(b, exponent, hlo_select(b, small, hlo_like_i64(b, bits, 24), hlo_like_i64(b, bits, 0)));
   bits = hlo_add(b, hlo_and(b, bits, hlo_like_i64(b, bits, MANTISSA)), hlo_like_i64(b, bits, SQRT_HALF));
   hlo_value t = tt_plus(b, hlo_convert(b, hlo_bitcast(b, bits, TT_F32), TT_F64), -1);
   hlo_value log = hlo_add(b, hlo_mul(b, t, series(b, t, 13, terms)), hlo_convert(b, exponent, TT_F64));
-  log = hlo_select(b, tt_is_zero(b, x), hlo_like_f64(b, log, -INFINITY), log);
+  log = hlo_select(b, tt_is(b, x, HLO_LT, 0x1p-126), hlo_like_f64(b, log, -INFINITY), log);
   return hlo_select(b, tt_is(b, x, HLO_EQ, INFINITY), hlo_like_f64(b, log, INFINITY), log);
 }
 
