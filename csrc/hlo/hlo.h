@@ -50,6 +50,8 @@ bool hlo_failed(const hlo_builder *b);
 tt_status hlo_builder_finish(hlo_builder *b, const char **out_text, size_t *out_size) TT_MUST_USE;
 /* An estimate of the work: about one unit per element touched or multiply-add; grows as operations are added. */
 double hlo_builder_cost(const hlo_builder *b);
+/* For work that an operation's shape does not tell, as a custom call's. */
+void hlo_add_cost(hlo_builder *b, double units);
 
 /* ---- types -------------------------------------------------------------------------------------------------- */
 

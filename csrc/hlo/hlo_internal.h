@@ -67,7 +67,6 @@ bool hlo_check_axis(hlo_builder *b, const char *name, int axis, int rank);
 bool hlo_check_axes(hlo_builder *b, const char *name, int count, const int *axes, int rank, uint64_t *out_mask);
 hlo_value hlo_none(const hlo_builder *b);
 void hlo_fill_none(const hlo_builder *b, int count, hlo_value *out);
-void hlo_add_cost(hlo_builder *b, double units);
 
 /* The body of a reducer; the context is a hlo_reducer. */
 void hlo_reducer_body(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out);
