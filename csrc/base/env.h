@@ -31,6 +31,8 @@ typedef enum tt_env_type { TT_ENV_STRING, TT_ENV_CHOICE, TT_ENV_BOOL, TT_ENV_BYT
     "folder or fsspec address (gs://...) of the compile cache that outlives processes; empty: off")                 \
   X(TORCH_TPU_TIER3_COMPILATION_CACHE_SIZE, BYTES, "8GiB", "what that folder may grow to; 0: no bound")             \
   X(TORCH_TPU_INTERNAL_BOXED, BOOL, "0", "run every operator through its boxed kernel, to compare it with the typed one") \
+  X(TORCH_TPU_KEEP_HOST_MEMORY, BYTES, "1GiB",                                                                      \
+    "CPU plugins: freed memory that the process keeps for the next program (glibc); 0: as malloc would")            \
   X(TORCH_TPU_LOG, STRING, "", "what to log on stderr")                                                             \
   X(TORCH_TPU_DUMP_TO, STRING, "", "folder that gets the StableHLO text of every compiled program")
 

@@ -257,6 +257,7 @@ typedef struct tt_region { /* the open region; under the dispatch flag */
   char *packs[TT_PACK_COUNT]; /* all nodes' numbers */
   size_t pack_bytes[TT_PACK_COUNT], pack_capacity[TT_PACK_COUNT];
   int64_t bytes; /* of all results */
+  int64_t memory_bytes; /* of those that come to memory, though only the program may see them */
 } tt_region;
 
 /* Adds a call, whose results exist from now on as promises. Nothing has changed on failure. Flag held. */

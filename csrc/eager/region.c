@@ -7,8 +7,9 @@
 
 #include "eager/internal.h"
 
-/* So many calls at most: compiling takes longer than in proportion. */
-enum { MOST_NODES = 1024 };
+/* So many calls at most: compiling takes longer than in proportion. And on CPU plugins so much memory between them: malloc
+ * gives blocks above 32 MiB back when they are freed, and new pages for each run cost more than fusing gains. */
+enum { MOST_NODES = 1024, MOST_CPU_MEMORY = 24 << 20 };
 
 /* ---- recording ---------------------------------------------------------------------------------------------- */
 
@@ -46,6 +47,12 @@ static void region_add_numbers(tt_region *r, tt_plan *plan, const tt_call *call,
     tt_numbers_write(plan, call, storages, (tt_pack)pack, r->packs[pack] + r->pack_bytes[pack]);
     r->pack_bytes[pack] += bytes;
   }
+}
+
+static int64_t node_memory(const tt_program *p) {
+  int64_t bytes = 0;
+  for (int o = 0; o < p->output_count && !p->is_pointwise; o++) bytes += tt_array_bytes(&p->output_types[o]);
+  return bytes;
 }
 
 /* A promise: one reference for the region, one for whoever gets it. */
@@ -100,7 +107,8 @@ static void region_cut_after(tt_device *d, tt_plan *plan) {
   tt_cuts cuts = tt_repeat_add(&d->repeat, plan);
   for (int i = 0; i < cuts.count; i++)
     if (r->node_count > cuts.back[i]) region_cut(d, r->node_count - cuts.back[i], TT_FLUSH_REPEAT);
-  if (r->node_count >= MOST_NODES) region_cut(d, r->node_count, TT_FLUSH_SIZE);
+  bool is_large = d->is_cpu && r->memory_bytes > MOST_CPU_MEMORY && !plan->program->is_pointwise;
+  if (r->node_count >= MOST_NODES || is_large) region_cut(d, r->node_count, TT_FLUSH_SIZE);
   int64_t limit = d->options.memory_limit;
   if (limit && r->node_count && tt_memory_live(d) + r->bytes > limit) region_cut(d, r->node_count, TT_FLUSH_MEMORY);
 }
@@ -121,6 +129,7 @@ tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_
   node->first_output = r->value_count;
   region_add_outputs(d, p, storages, out_results);
   r->node_count++;
+  r->memory_bytes += node_memory(p);
   d->region_stats.recorded++;
   region_cut_after(d, plan);
   return TT_OK;
@@ -258,6 +267,7 @@ static void region_keep(tt_region *r, const tt_region_node *node, tt_value *cons
     region_add_value(r, old[first_output + o]);
     r->bytes += tt_array_bytes(&p->output_types[o]);
   }
+  r->memory_bytes += node_memory(p);
 }
 
 /* Takes the first `count` nodes out; the others stay as if they had just been recorded. */
@@ -271,7 +281,7 @@ static void region_remove(tt_region *r, int count) {
   }
   r->serial++;
   r->node_count = r->value_count = r->input_count = 0;
-  r->bytes = 0;
+  r->bytes = r->memory_bytes = 0;
   if (count < node_count) {
     r->values = tt_malloc((size_t)r->value_capacity * sizeof *r->values);
     for (int n = count; n < node_count; n++) region_keep(r, &r->nodes[n], old);

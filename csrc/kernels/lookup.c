@@ -37,7 +37,7 @@ tt_outcome tt_kernel_index(const tt_frame *f) {
   const tt_array *from = &f->operands[0], *to = &f->results[0], *ok = &f->results[1];
   int64_t size, wrap;
   if (f->operand_count != 1 || f->result_count != 2 || from->rank != 1 || !tt_array_same_dims(from, to)) return TT_CALL_IS_WRONG;
-  if (ok->dtype != TT_BOOL || ok->numel != 1) return TT_CALL_IS_WRONG;
+  if (ok->dtype != TT_BOOL || ok->rank != 0) return TT_CALL_IS_WRONG;
   if (!tt_frame_attribute(f, "size", &size) || !tt_frame_attribute(f, "wrap", &wrap) || size < 0) return TT_CALL_IS_WRONG;
   bool *out = ok->data;
   if (from->dtype == TT_I32 && to->dtype == TT_I32) *out = index_32_32(from->data, to->data, from->numel, size, wrap);
@@ -126,8 +126,8 @@ static bool read_bags(const tt_frame *f, bags *b) {
   bool dtypes = rows->dtype == b->table->dtype && bag_of->dtype == TT_I32 && sizes->dtype == TT_I32 &&
                 source->dtype == TT_I64 && tt_array_is_index(b->index) && tt_array_is_index(b->starts);
   bool sizes_fit = b->table->rank == 2 && b->index->rank == 1 && b->starts->rank == 1 && rows->rank == 2 &&
-                   rows->dims[0] == count && rows->dims[1] == b->table->dims[1] && bag_of->numel == n &&
-                   sizes->numel == count && (mode != TT_BAG_MAX || tt_array_same_dims(source, rows));
+                   rows->dims[0] == count && rows->dims[1] == b->table->dims[1] && bag_of->rank == 1 &&
+                   bag_of->numel == n && sizes->rank == 1 && sizes->numel == count && (mode != TT_BAG_MAX || tt_array_same_dims(source, rows));
   bool scale_fits = !b->scale || (b->scale->dtype == b->table->dtype && b->scale->numel == n);
   b->rows = rows->data;
   b->bag_of = bag_of->data;

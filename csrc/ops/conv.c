@@ -207,8 +207,11 @@ static hlo_value weight_gradient(tt_lower *l, const geometry *g, hlo_value x, hl
     high[d] = reach(w_spatial[d], g->dilation[d]) - 1 + reach(y.type->dims[2 + d], g->stride[d]) - x.type->dims[2 + d] -
               g->padding[d];
   tt_taps taps;
-  bool few_features = g->groups == 1 && x.type->dims[1] < 8; /* too thin for a product of matrices */
-  if (!few_features && as_taps(l, g, &x, w_spatial, NULL, g->padding, high, g->stride, &taps))
+  bool one_tap = true;
+  for (int d = 0; d < g->spatial; d++) one_tap &= w_spatial[d] == 1;
+  bool thin = x.type->dims[1] < 8; /* too thin for a product of matrices */
+  /* In one group, several products of matrices lose to the plugin's convolution; a single one wins. */
+  if ((g->groups > 1 || (one_tap && !thin)) && as_taps(l, g, &x, w_spatial, NULL, g->padding, high, g->stride, &taps))
     return tt_taps_weight(l, &taps, x, y);
   return convolve(l, x, y,
                   &(hlo_conv){.lhs_batch = 1,

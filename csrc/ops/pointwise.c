@@ -1,5 +1,5 @@
 /* Arithmetic: sums, products, quotients and remainders, powers, roundings, bounds, choice, constants. */
-#include "ops/pointwise.h"
+#include "ops/elementary.h"
 
 #include <float.h>
 #include <math.h>
@@ -120,7 +120,7 @@ static hlo_value rounds_down(hlo_builder *b, hlo_value remainder, hlo_value divi
 
 static hlo_value floor_quotient(tt_lower *l, hlo_value x, hlo_value y) {
   hlo_builder *b = l->b;
-  hlo_value rest = hlo_rem(b, x, y);
+  hlo_value rest = tt_rem(l, x, y);
   if (tt_dtype_is_int(tt_dtype_of(x))) {
     hlo_value quotient = hlo_div(b, x, y);
     return hlo_select(b, rounds_down(b, rest, y), hlo_sub(b, quotient, hlo_like_i64(b, quotient, 1)), quotient);
@@ -171,7 +171,7 @@ static hlo_value div_mode(tt_lower *l, const hlo_value *x) {
 static hlo_value fmod_(tt_lower *l, const hlo_value *x) {
   refuse_bool(l, x[0]);
   check_divisor(l, x[1]);
-  return hlo_rem(l->b, x[0], x[1]);
+  return tt_rem(l, x[0], x[1]);
 }
 
 static hlo_value remainder_(tt_lower *l, const hlo_value *x) {
@@ -236,7 +236,7 @@ static hlo_value pow_static(tt_lower *l, const hlo_value *x) {
   }
   if (is_real && e == 0.5) return hlo_sqrt(b, x[0]);
   if (is_real && e == -0.5) return tt_rsqrt(l, x[0]);
-  return hlo_pow(b, x[0], x[1]);
+  return tt_pow(l, x[0], x[1]);
 }
 
 /* product, exponent, base: one bit of the exponent. */
@@ -259,12 +259,12 @@ static hlo_value pow_ints(hlo_builder *b, hlo_value base, hlo_value exponent) {
 
 static hlo_value pow_(tt_lower *l, const hlo_value *x) {
   refuse_bool(l, x[0]);
-  return tt_dtype_is_int(l->dtype) ? pow_ints(l->b, x[0], x[1]) : hlo_pow(l->b, x[0], x[1]);
+  return tt_dtype_is_int(l->dtype) ? pow_ints(l->b, x[0], x[1]) : tt_pow(l, x[0], x[1]);
 }
 
 /* self * 2 ** other */
 static hlo_value ldexp_(tt_lower *l, const hlo_value *x) {
-  return hlo_mul(l->b, x[0], hlo_pow(l->b, hlo_like_i64(l->b, x[1], 2), x[1]));
+  return hlo_mul(l->b, x[0], tt_exp2(l, x[1]));
 }
 
 /* ---- sign and rounding --------------------------------------------------------------------------------------- */
@@ -416,7 +416,7 @@ static hlo_value complex_(tt_lower *l, const hlo_value *x) {
 
 static hlo_value polar(tt_lower *l, const hlo_value *x) {
   if (!are_parts(l, x)) return HLO_NONE;
-  return hlo_complex(l->b, hlo_mul(l->b, x[0], hlo_cos(l->b, x[1])), hlo_mul(l->b, x[0], hlo_sin(l->b, x[1])));
+  return hlo_complex(l->b, hlo_mul(l->b, x[0], tt_cos(l, x[1])), hlo_mul(l->b, x[0], tt_sin(l, x[1])));
 }
 
 /* ---- constants --------------------------------------------------------------------------------------------- */

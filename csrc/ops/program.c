@@ -315,6 +315,7 @@ static tt_status finish(hlo_builder *b, const build *u) {
   p->function = (hlo_function){f.param_count, params, tt_arena_copy(&p->arena, f.rest, strlen(f.rest) + 1)};
   p->name = tt_arena_printf(&p->arena, "aten::%s", u->call->op->name);
   p->cost = hlo_builder_cost(b);
+  p->is_pointwise = tt_op_is_pointwise(u->call->op);
   return TT_OK;
 }
 

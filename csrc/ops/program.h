@@ -70,6 +70,7 @@ typedef struct tt_program {
   int output_count;
   const tt_array_type *output_types;
   const struct tt_lanes *lanes;  /* the same as lanes (ops/lanes.h), which is then what is compiled; or null */
+  bool is_pointwise;             /* its results need not come to memory when programs are fused */
   double cost;
 } tt_program;
 

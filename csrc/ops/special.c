@@ -1,6 +1,6 @@
 /* Functions of one or two numbers: exponentials, logarithms, circular and hyperbolic functions, error functions, gamma
  * functions and their kin. Bessel functions and orthogonal polynomials have files of their own. */
-#include "ops/pointwise.h"
+#include "ops/elementary.h"
 
 #include <math.h>
 
@@ -8,23 +8,14 @@
 
 /* ---- exponentials and logarithms ----------------------------------------------------------------------------- */
 
-static hlo_value exp2_(hlo_builder *b, hlo_value x) {
-  if (tt_dtype_is_complex(tt_dtype_of(x))) return hlo_exp(b, tt_times(b, x, M_LN2));
-  return hlo_pow(b, hlo_like_i64(b, x, 2), x);
+static hlo_value exp2_(tt_lower *l, const hlo_value *x) {
+  if (tt_dtype_is_complex(l->dtype)) return hlo_exp(l->b, tt_times(l->b, x[0], M_LN2));
+  return tt_exp2(l, x[0]);
 }
 
 static hlo_value log10_(hlo_builder *b, hlo_value x) { return tt_times(b, hlo_log(b, x), M_LOG10E); }
 
-/* A power of two has a whole logarithm, which a quotient of logarithms may miss by a rounding. */
-static hlo_value log2_(hlo_builder *b, hlo_value x) {
-  hlo_value y = tt_times(b, hlo_log(b, x), M_LOG2E);
-  if (tt_dtype_is_complex(tt_dtype_of(x))) return y;
-  hlo_value whole = hlo_round_even(b, y);
-  hlo_value distance = hlo_abs(b, hlo_sub(b, y, whole));
-  double rounding = tt_dtype_of(x) == TT_F64 ? 0x1p-44 : 0x1p-16;
-  hlo_value is_power = hlo_compare(b, HLO_EQ, exp2_(b, whole), x);
-  return hlo_select(b, hlo_and(b, is_power, tt_is(b, distance, HLO_LT, rounding)), whole, y);
-}
+static hlo_value log2_(tt_lower *l, const hlo_value *x) { return tt_log2(l, x[0]); }
 
 static hlo_value rsqrt_(tt_lower *l, const hlo_value *x) {
   return tt_dtype_is_complex(l->dtype) ? hlo_rsqrt(l->b, x[0]) : tt_rsqrt(l, x[0]);
@@ -85,13 +76,16 @@ static hlo_value logit_backward(tt_lower *l, const hlo_value *x) {
 
 /* ---- circular functions -------------------------------------------------------------------------------------- */
 
-static hlo_value atan2_(hlo_builder *b, hlo_value y, hlo_value x) { return hlo_atan2(b, tt_real_only(b, y), x); }
-
-/* Not chlo.atan, nor atan2(x, 1): lammps-jax-pjrt-cpu 0.11.2 compiles both to garbage for more than 32 elements. */
-static hlo_value atan_(hlo_builder *b, hlo_value x) {
-  if (tt_dtype_is_complex(tt_dtype_of(x))) return hlo_atan(b, x);
-  return hlo_atan2(b, hlo_add(b, x, x), hlo_like_i64(b, x, 2));
-}
+/* Rows of functions in elementary.h. */
+#define ELEMENTARY(name) \
+  static hlo_value name##_(tt_lower *l, const hlo_value *x) { return tt_##name(l, x[0]); }
+ELEMENTARY(sin)
+ELEMENTARY(cos)
+ELEMENTARY(tan)
+ELEMENTARY(asin)
+ELEMENTARY(acos)
+ELEMENTARY(atan)
+static hlo_value atan2_(tt_lower *l, const hlo_value *x) { return tt_atan2(l, x[0], x[1]); }
 
 static hlo_value sinc(hlo_builder *b, hlo_value x) {
   hlo_value angle = tt_times(b, x, M_PI);
@@ -210,7 +204,7 @@ static void lower_polygamma(tt_lower *l) {
 
 TT_OP_FAMILY(
     special,
-    FLOAT("exp", hlo_exp), FLOAT("exp2", exp2_), FLOAT("expm1", hlo_expm1), FLOAT("log", hlo_log), FLOAT("log2", log2_),
+    FLOAT("exp", hlo_exp), TT_POINTWISE("exp2", 1, exp2_, TT_TYPES_FLOAT), FLOAT("expm1", hlo_expm1), FLOAT("log", hlo_log), TT_POINTWISE("log2", 1, log2_, TT_TYPES_FLOAT),
     FLOAT("log10", log10_), FLOAT("log1p", hlo_log1p), FLOAT("sqrt", hlo_sqrt), FLOAT("reciprocal", tt_reciprocal),
     TT_POINTWISE("rsqrt", 1, rsqrt_, TT_TYPES_FLOAT), TT_BINARY("logaddexp", logaddexp, TT_TYPES_SAME),
     TT_BINARY("logaddexp2", logaddexp2, TT_TYPES_SAME), FLOATS("xlogy.Tensor", xlogy),
@@ -220,10 +214,11 @@ TT_OP_FAMILY(
     FLOAT("special_entr", entr), TT_POINTWISE("logit", 1, logit, TT_TYPES_FLOAT, .static_numbers = TT_STATIC(1)),
     TT_POINTWISE("logit_backward", 2, logit_backward, TT_TYPES_SAME, .static_numbers = TT_STATIC(2)),
 
-    FLOAT("sin", hlo_sin), FLOAT("cos", hlo_cos), FLOAT("tan", hlo_tan), FLOAT("asin", hlo_asin),
-    FLOAT("acos", hlo_acos), FLOAT("atan", atan_), FLOAT("sinh", hlo_sinh), FLOAT("cosh", hlo_cosh),
+    TT_POINTWISE("sin", 1, sin_, TT_TYPES_FLOAT), TT_POINTWISE("cos", 1, cos_, TT_TYPES_FLOAT),
+    TT_POINTWISE("tan", 1, tan_, TT_TYPES_FLOAT), TT_POINTWISE("asin", 1, asin_, TT_TYPES_FLOAT),
+    TT_POINTWISE("acos", 1, acos_, TT_TYPES_FLOAT), TT_POINTWISE("atan", 1, atan_, TT_TYPES_FLOAT), FLOAT("sinh", hlo_sinh), FLOAT("cosh", hlo_cosh),
     FLOAT("asinh", hlo_asinh), FLOAT("acosh", hlo_acosh), FLOAT("atanh", hlo_atanh),
-    FLOATS("atan2", atan2_), FLOAT("sinc", sinc),
+    TT_POINTWISE("atan2", 2, atan2_, TT_TYPES_FLOAT), FLOAT("sinc", sinc),
     FLOAT("special_spherical_bessel_j0", spherical_j0), FLOAT("deg2rad", to_radians), FLOAT("rad2deg", to_degrees),
     TT_BINARY("hypot", hypot_, TT_TYPES_SAME),
 

@@ -57,7 +57,11 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
 
 
 def empty_cache() -> None:
-    """Does nothing: arrays go back to the plugin as soon as the last tensor over them dies."""
+    """Gives freed host memory that a CPU plugin's arrays had back to the system (see TORCH_TPU_KEEP_HOST_MEMORY).
+
+    Arrays themselves go back to the plugin as soon as the last tensor over them dies.
+    """
+    torch._C._accelerator_emptyCache()
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
