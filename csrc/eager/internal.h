@@ -316,6 +316,7 @@ typedef struct tt_repeat {
 
 typedef struct tt_cuts { /* ends of regions, counted back from the last call */
   int count, back[3];
+  int unit; /* how many calls come again */
 } tt_cuts;
 tt_cuts tt_repeat_add(tt_repeat *r, tt_plan *plan);
 void tt_repeat_reset(tt_repeat *r);

@@ -105,7 +105,8 @@ static void region_cut_before(tt_device *d, const tt_program *p) {
 static void region_cut_after(tt_device *d, tt_plan *plan) {
   tt_region *r = &d->region;
   tt_cuts cuts = tt_repeat_add(&d->repeat, plan);
-  for (int i = 0; i < cuts.count; i++)
+  bool is_whole = r->node_count >= cuts.unit; /* else what comes again is cut elsewhere already, at the same places */
+  for (int i = 0; i < cuts.count && is_whole; i++)
     if (r->node_count > cuts.back[i]) region_cut(d, r->node_count - cuts.back[i], TT_FLUSH_REPEAT);
   bool is_large = d->is_cpu && r->memory_bytes > MOST_CPU_MEMORY && !plan->program->is_pointwise;
   if (r->node_count >= MOST_NODES || is_large) region_cut(d, r->node_count, TT_FLUSH_SIZE);

@@ -43,7 +43,7 @@ static tt_cuts run_cuts(tt_repeat *r, tt_repeat_run *run) {
   if (run->cut_at) { /* it has been cut before: after each unit */
     if (r->position + 1 - run->cut_at < run->unit) return (tt_cuts){0};
     run->cut_at = r->position + 1;
-    return (tt_cuts){1, {0}};
+    return (tt_cuts){1, {0}, (int)run->unit};
   }
   if (run->length < run->period) return (tt_cuts){0};
   if (!run->unit) run->unit = run_unit(r, run->period);
@@ -53,8 +53,8 @@ static tt_cuts run_cuts(tt_repeat *r, tt_repeat_run *run) {
   r->runs[0] = winner;
   r->runs[1] = (tt_repeat_run){0};
   /* The unit that has just ended, and the one before it if the period began there. */
-  if (winner.unit == winner.period) return (tt_cuts){3, {2 * (int)winner.unit, (int)winner.unit, 0}};
-  return (tt_cuts){2, {(int)winner.unit, 0}};
+  if (winner.unit == winner.period) return (tt_cuts){3, {2 * (int)winner.unit, (int)winner.unit, 0}, (int)winner.unit};
+  return (tt_cuts){2, {(int)winner.unit, 0}, (int)winner.unit};
 }
 
 tt_cuts tt_repeat_add(tt_repeat *r, tt_plan *plan) {
