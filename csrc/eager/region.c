@@ -105,6 +105,12 @@ static void region_cut_after(tt_device *d, tt_plan *plan) {
   if (limit && r->node_count && tt_memory_live(d) + r->bytes > limit) region_cut(d, r->node_count, TT_FLUSH_MEMORY);
 }
 
+tt_status tt_region_reserve(tt_device *d, const tt_program *p) {
+  int64_t bytes = d->region.bytes;
+  for (int o = 0; o < p->output_count; o++) bytes += tt_array_bytes(&p->output_types[o]);
+  return tt_memory_reserve(d, bytes);
+}
+
 tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
                            tt_new_result *out_results) {
   tt_region *r = &d->region;
