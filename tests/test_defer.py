@@ -490,17 +490,15 @@ def test_a_loop_that_reads_each_step(defer):
 
 def test_regions_are_the_same_in_every_process():
     code = """
-        import sys
-        sys.path.insert(0, "tests" if __import__("os").path.isdir("tests") else ".")
         import torch
-        from test_defer import train, transformer
-        train(transformer, "AdamW", "tpu", steps=12)
+        from test_defer import mlp, train
+        train(mlp, "AdamW", "tpu", steps=60)
         torch.tpu.synchronize()
         print(torch.tpu.fusion_stats())
     """
-    options = {"TORCH_TPU_DEFER_AND_FUSE": "1", "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
-    one, another = (python_output(code, **options) for _ in range(2))
-    assert one == another and "recorded=" in one
+    path = os.pathsep.join([os.path.dirname(os.path.abspath(__file__)), *filter(None, sys.path)])
+    one, another = (python_output(code, TORCH_TPU_DEFER_AND_FUSE="1", PYTHONPATH=path) for _ in range(2))
+    assert one == another and "'repeat': 0" not in one
 
 
 def test_the_rest_of_the_suite_in_this_mode():

@@ -345,6 +345,29 @@ static void check_packs(tt_device *d, const tensor *f, const tensor *g, const te
   drop(&e);
 }
 
+/* z * (x + 2xi), for z = 1 + i: -x + 3xi */
+static void check_complex_packs(tt_device *d, const tensor *c, const tensor *z, double x) {
+  tt_arg number = {.kind = TT_ARG_NUMBER, .number = {.dtype = TT_C128, .re = x, .im = 2 * x}};
+  tensor a = CALL(d, "mul.Tensor", arg(c), number), b = CALL(d, "mul.Tensor", arg(z), number);
+  tt_host_view view;
+  TT_CHECK_OK(tt_storage_map(a.storage, TT_C64, &view));
+  if (is_real) TT_CHECK(((const float *)view.data)[0] == -(float)x && ((const float *)view.data)[1] == 3 * (float)x);
+  tt_storage_unmap(&view);
+  TT_CHECK_OK(tt_storage_map(b.storage, TT_C128, &view));
+  if (is_real) TT_CHECK(((const double *)view.data)[0] == -x && ((const double *)view.data)[1] == 3 * x);
+  tt_storage_unmap(&view);
+  drop(&a);
+  drop(&b);
+}
+
+DEFER_TEST(complex_numbers_change_without_a_new_program) {
+  tensor c = tensor_of(d, TT_C64, DIMS(1), FLOATS(1, 1)), z = tensor_of(d, TT_C128, DIMS(1), (double[]){1, 1});
+  for (int i = 1; i < 4; i++) check_complex_packs(d, &c, &z, i + 0.25);
+  TT_CHECK_INT_EQ(stats(d).programs, 1);
+  drop(&c);
+  drop(&z);
+}
+
 DEFER_TEST(numbers_change_without_a_new_program) {
   tensor f = counting(d, 2), g = tensor_of(d, TT_F64, DIMS(2), (double[]){1, 2}), n = tensor_of(d, TT_I64, DIMS(2), (int64_t[]){1, 2});
   static const double numbers[] = {0.5, 0.5, 1.25, 0.7, 2.5};
