@@ -181,7 +181,8 @@ TT_TEST(answers_are_the_same_every_time) {
       for (int part = 0; part < 30; part++) { /* a few calls, repeated a few times, sometimes with a flush */
         int length = 1 + (int)(next_random(&state) % 40), times = 1 + (int)(next_random(&state) % 40);
         int first = (int)(next_random(&state) % FEW);
-        for (int i = 0; i < length * times && r[k]->count < LONGEST - 8; i++) record(r[k], (first + i % length * 3) % FEW);
+        for (int i = 0; i < length * times && r[k]->count < LONGEST - 8; i++)
+          record(r[k], (first + i % length * 3) % FEW);
         if (next_random(&state) % 4 == 0) flush(r[k]);
       }
     }

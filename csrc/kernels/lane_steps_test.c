@@ -18,7 +18,7 @@ typedef struct call { /* a frame with all that belongs to it */
 
 static XLA_FFI_Buffer *set_array(XLA_FFI_Buffer *b, int64_t *dim, int dtype, int64_t count, const void *data) {
   *dim = count;
-  *b = (XLA_FFI_Buffer){.struct_size = sizeof *b, .dtype = dtype, .data = (void *)(uintptr_t)data, .rank = 1, .dims = dim};
+  *b = (XLA_FFI_Buffer){.dtype = dtype, .data = (void *)(uintptr_t)data, .rank = 1, .dims = dim};
   return b;
 }
 
@@ -68,7 +68,8 @@ TT_TEST(every_operation_over_every_size) {
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
     for (int op = 0; op < TT_LANE_OP_COUNT; op++) {
       int n = sizes[s];
-      float *x = floats_of(n, -3, 0.5f), *y = floats_of(n, 5, -0.25f), *z = floats_of(n, 0, 1), *out = floats_of(n, 0, 0);
+      float *x = floats_of(n, -3, 0.5f), *y = floats_of(n, 5, -0.25f), *z = floats_of(n, 0, 1);
+      float *out = floats_of(n, 0, 0);
       for (int i = 0; i < n; i += 11) x[i] = NAN;
       for (int i = 0; i < n; i += 7) y[i] = x[i];
       const int64_t words[] = {1, 3, 1, 0, 1, 1, 2, 3, 4, 0, 0, 2 * op, 0, 1, 3, 5};
@@ -80,7 +81,8 @@ TT_TEST(every_operation_over_every_size) {
       call_writes(&c, n, out);
       TT_CHECK_INT_EQ(tt_kernel_lane_steps(&c.frame), TT_CALL_DONE);
       for (int i = 0; i < n; i++)
-        if (!same(out[i], expected_of(op, x[i], y[i], z[i]))) TT_CHECK_FAILED("operation %d [%d of %d]: got %g", op, i, n, (double)out[i]);
+        if (!same(out[i], expected_of(op, x[i], y[i], z[i])))
+          TT_CHECK_FAILED("operation %d [%d of %d]: got %g", op, i, n, (double)out[i]);
       free(x);
       free(y);
       free(z);
@@ -91,7 +93,8 @@ TT_TEST(every_operation_over_every_size) {
 /* Two lanes: x * (number + 2.5), over x itself; and x's and y's sum, and y as it is. */
 TT_TEST(numbers_constants_uniform_steps_and_results_over_inputs) {
   enum { N = 300, M = 5 };
-  float *x = floats_of(N, 1, 1), *y = floats_of(M, 1, 1), *z = floats_of(M, 10, 0), *sum = floats_of(M, 0, 0), *copy = floats_of(M, 0, 0);
+  float *x = floats_of(N, 1, 1), *y = floats_of(M, 1, 1), *z = floats_of(M, 10, 0);
+  float *sum = floats_of(M, 0, 0), *copy = floats_of(M, 0, 0);
   float *pack = floats_of(2, 7, -4), constant = 2.5f;
   uint32_t bits;
   memcpy(&bits, &constant, sizeof bits);
@@ -119,7 +122,7 @@ TT_TEST(numbers_constants_uniform_steps_and_results_over_inputs) {
   free(pack);
 }
 
-/* ---- words that are wrong ----------------------------------------------------------------------------------------- */
+/* ---- words that are wrong --------------------------------------------------------------------------------------- */
 
 /* A call with arrays of several sizes, in memory of its own. */
 typedef struct victim {
@@ -131,8 +134,14 @@ typedef struct victim {
 enum { LARGE = 300, SMALL = 1 };
 
 static victim victim_make(const int64_t *words, int64_t count) {
-  victim v = {malloc((size_t)(count ? count : 1) * sizeof *words), count, floats_of(3, 1, 1), floats_of(LARGE, 0, 1), floats_of(LARGE, 1, 1),
-              floats_of(SMALL, 2, 1), floats_of(LARGE, 0, 0), floats_of(SMALL, 0, 0), {.dims = {0}}};
+  victim v = {.words = malloc((size_t)(count ? count : 1) * sizeof *words),
+              .word_count = count,
+              .pack = floats_of(3, 1, 1),
+              .x = floats_of(LARGE, 0, 1),
+              .y = floats_of(LARGE, 1, 1),
+              .small = floats_of(SMALL, 2, 1),
+              .out = floats_of(LARGE, 0, 0),
+              .small_out = floats_of(SMALL, 0, 0)};
   if (count) memcpy(v.words, words, (size_t)count * sizeof *words);
   return v;
 }
@@ -166,7 +175,8 @@ static tt_outcome try_words(const int64_t *words, int64_t count) {
 
 /* out = (x + number 1) * y; small_out = small * 1.0 */
 static const int64_t good[] = {2,
-                               2, 1, 1, 3, 2, 2, 3, 0, 4, 0, 0, 1, 2 * TT_LANE_ADD, 1, 1, 0, 1, 2 * TT_LANE_MUL, 2, 2, 3, 2,
+                               2, 1, 1, 3, 2, 2, 3, 0, 4, 0, 0, 1, 2 * TT_LANE_ADD, 1, 1, 0, 1,
+                               2 * TT_LANE_MUL, 2, 2, 3, 2,
                                1, 1, 1, 2, 1, 4, 1, 2, 0, 1, 0x3f800000, 2 * TT_LANE_MUL, 1, 1, 0, 1};
 enum { GOOD = sizeof good / sizeof *good };
 
@@ -182,11 +192,13 @@ TT_TEST(good_words_are_taken_and_shorter_ones_are_not) {
 TT_TEST(each_mistake_is_refused) {
   static const struct { int at; int64_t word; const char *what; } mistakes[] = {
       {0, -1, "lanes"},         {1, 1 << 20, "inputs"},       {2, -5, "outputs"},          {3, 1 << 20, "constants"},
-      {4, 1 << 20, "registers"}, {5, TT_LANE_STEPS + 1, "steps"}, {6, 0, "the words as an input"}, {6, 5, "an operand that is not there"},
+      {4, 1 << 20, "registers"}, {5, TT_LANE_STEPS + 1, "steps"}, {6, 0, "the words as an input"},
+      {6, 5, "an operand that is not there"},
       {6, 4, "an input of another size"}, {8, 2, "a result that is not there"}, {8, 1, "a result of another size"},
       {9, 6, "a place that is no register"}, {9, 5, "a place that is no input"}, {10, 3, "a constant's register"},
       {11, 2, "a kind of constant"}, {12, 3, "a number that is not there"}, {13, 2 * TT_LANE_OP_COUNT, "an operation"},
-      {13, 2 * TT_LANE_ADD + 1, "a uniform step over an input"}, {14, 3, "a step's register"}, {15, 7, "an operand's input"},
+      {13, 2 * TT_LANE_ADD + 1, "a uniform step over an input"}, {14, 3, "a step's register"},
+      {15, 7, "an operand's input"},
       {16, 6, "an operand's register"}, {17, -1, "a third operand"}};
   for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
     int64_t words[GOOD];

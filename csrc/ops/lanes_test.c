@@ -1,5 +1,5 @@
-/* Lanes: what may become one, and that groups of them, joined and with registers used again, compute what their programs
- * do one after another. The kernel is called directly, with the words from the module's text. */
+/* Lanes: what may become one, and that groups of them, joined and with registers used again, compute what their
+ * programs do one after another. The kernel is called directly, with the words from the module's text. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@
 #include "pjrt/ffi_abi.h"
 #include "tests/tt_test.h"
 
-/* ---- from a trace ------------------------------------------------------------------------------------------------ */
+/* ---- from a trace ----------------------------------------------------------------------------------------------- */
 
 typedef struct trace { /* a program that is traced */
   tt_arena arena;
@@ -55,7 +55,8 @@ TT_TEST(elementwise_steps_become_lanes) {
   hlo_value second = hlo_reshape(t.b, hlo_slice_dim(t.b, pack, 0, 1, 2, 1), 0, NULL);
   b1 = hlo_broadcast_to(t.b, second, 1, x.type->dims);
   hlo_value flat = hlo_reshape(t.b, y, 1, x.type->dims), sum = hlo_add(t.b, hlo_mul(t.b, x, b1), flat);
-  output(&t, hlo_select(t.b, hlo_compare(t.b, HLO_LT, sum, hlo_like_f64(t.b, sum, 0.1)), hlo_neg(t.b, sum), hlo_sqrt(t.b, sum)));
+  hlo_value is_small = hlo_compare(t.b, HLO_LT, sum, hlo_like_f64(t.b, sum, 0.1));
+  output(&t, hlo_select(t.b, is_small, hlo_neg(t.b, sum), hlo_sqrt(t.b, sum)));
   output(&t, y); /* a copy */
   output(&t, hlo_like_f64(t.b, x, INFINITY));
   const tt_lanes *l = extract(&t);
@@ -119,7 +120,9 @@ static void reduction(trace *t) {
 }
 static void no_step_for_it(trace *t) { output(t, hlo_exp(t->b, vector(t))); }
 static void part_of_an_array(trace *t) { output(t, hlo_slice_dim(t->b, vector(t), 0, 1, 3, 1)); }
-static void transposed(trace *t) { output(t, hlo_transpose(t->b, input(t, TT_F32, 2, (int64_t[]){2, 3}), (int[]){1, 0})); }
+static void transposed(trace *t) {
+  output(t, hlo_transpose(t->b, input(t, TT_F32, 2, (int64_t[]){2, 3}), (int[]){1, 0}));
+}
 static void too_long(trace *t) {
   hlo_value x = vector(t), y = x;
   for (int i = 0; i <= TT_LANE_STEPS; i++) y = hlo_add(t->b, y, x);
@@ -135,8 +138,9 @@ static void nothing(trace *t) { (void)vector(t); }
 TT_TEST(everything_else_is_refused) {
   static const struct { void (*body)(trace *); const char *name; } cases[] = {
 #define CASE(name) {name, #name}
-      CASE(other_dtype), CASE(converted), CASE(integers_compared), CASE(bools_out), CASE(array_broadcast), CASE(scalar_array_broadcast),
-      CASE(reduction), CASE(no_step_for_it), CASE(part_of_an_array), CASE(transposed), CASE(too_long), CASE(good_and_bad), CASE(nothing)};
+      CASE(other_dtype), CASE(converted), CASE(integers_compared), CASE(bools_out), CASE(array_broadcast),
+      CASE(scalar_array_broadcast), CASE(reduction), CASE(no_step_for_it), CASE(part_of_an_array), CASE(transposed),
+      CASE(too_long), CASE(good_and_bad), CASE(nothing)};
 #undef CASE
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     trace t;
@@ -147,7 +151,7 @@ TT_TEST(everything_else_is_refused) {
   }
 }
 
-/* ---- groups ------------------------------------------------------------------------------------------------------ */
+/* ---- groups ----------------------------------------------------------------------------------------------------- */
 
 enum { ARRAYS = 400, NUMBERS = 6, MOST_WORDS = 1 << 16 };
 static const float pack_numbers[NUMBERS] = {0.5f, -2, 3, 0.25f, 1, -0.75f};
@@ -190,7 +194,9 @@ static int bench_input(bench *m, int numel) {
 }
 
 /* After the inputs. */
-static void bench_numbers(bench *m) { m->pack = hlo_param(m->b, hlo_type_make(m->b, TT_F32, 1, (int64_t[]){NUMBERS}), NULL); }
+static void bench_numbers(bench *m) {
+  m->pack = hlo_param(m->b, hlo_type_make(m->b, TT_F32, 1, (int64_t[]){NUMBERS}), NULL);
+}
 
 static float step_run(tt_lane_op op, const float *a, const float *b, const float *c) {
   int i = 0;
@@ -202,18 +208,26 @@ static float step_run(tt_lane_op op, const float *a, const float *b, const float
   }
 }
 
+static float ref_value(const bench *m, const tt_lane *l, const tt_lane_ref *ref, const float *steps, const int *inputs,
+                       int first_number, int i) {
+  switch (ref->from) {
+    case TT_LANE_STEP: return steps[ref->index];
+    case TT_LANE_INPUT: return m->expected[inputs[l->inputs[ref->index]]][i];
+    case TT_LANE_NUMBER: return pack_numbers[first_number + ref->index];
+    default: return ref->constant;
+  }
+}
+
 /* One lane, element by element. */
 static void lane_run(bench *m, const tt_lane *l, const int *inputs, int first_output, int first_number) {
   for (int i = 0; i < l->numel; i++) {
     float steps[TT_LANE_STEPS], x[3];
-    for (int s = 0; s <= l->step_count; s++) {
-      const tt_lane_ref *refs = s < l->step_count ? l->steps[s].operands : &l->outputs[0].value;
-      for (int k = 0; k < (s < l->step_count ? 3 : 1); k++)
-        x[k] = refs[k].from == TT_LANE_STEP ? steps[refs[k].index] : refs[k].from == TT_LANE_INPUT ? m->expected[inputs[l->inputs[refs[k].index]]][i]
-               : refs[k].from == TT_LANE_NUMBER ? pack_numbers[first_number + refs[k].index] : refs[k].constant;
-      if (s < l->step_count) steps[s] = step_run(l->steps[s].op, &x[0], &x[1], &x[2]);
+    for (int s = 0; s < l->step_count; s++) {
+      for (int k = 0; k < 3; k++) x[k] = ref_value(m, l, &l->steps[s].operands[k], steps, inputs, first_number, i);
+      steps[s] = step_run(l->steps[s].op, &x[0], &x[1], &x[2]);
     }
-    m->expected[first_output + l->outputs[0].array][i] = x[0];
+    m->expected[first_output + l->outputs[0].array][i] =
+        ref_value(m, l, &l->outputs[0].value, steps, inputs, first_number, i);
   }
 }
 
@@ -238,15 +252,18 @@ static void bench_write(bench *m) {
 }
 
 /* The call's words, its operands' ids, and which results have which operand's memory. */
-static const char *read_call(bench *m, const char *at, uint32_t *operands, int *operand_count, int *aliases, int results) {
+static const char *read_call(bench *m, const char *at, uint32_t *operands, int *operand_count, int *aliases,
+                             int results) {
   at = strstr(at, "dense<[");
   m->word_count = 0;
   char *end = (char *)(uintptr_t)at + strlen("dense<[");
-  for (const char *next = end; *next != ']'; next = *end == ',' ? end + 1 : end) m->words[m->word_count++] = strtoll(next, &end, 10);
+  for (const char *next = end; *next != ']'; next = *end == ',' ? end + 1 : end)
+    m->words[m->word_count++] = strtoll(next, &end, 10);
   at = strstr(end, "\"stablehlo.custom_call\"(");
   const char *line_end = strchr(at, '\n'), *close = strchr(at, ')');
   *operand_count = 0;
-  for (const char *p = at; (p = strchr(p, '%')) && p < close; p++) operands[(*operand_count)++] = (uint32_t)strtoul(p + 1, NULL, 10);
+  for (const char *p = at; (p = strchr(p, '%')) && p < close; p++)
+    operands[(*operand_count)++] = (uint32_t)strtoul(p + 1, NULL, 10);
   for (int i = 0; i < results; i++) aliases[i] = -1;
   static const char head[] = "output_tuple_indices = [", tail[] = "operand_index = ";
   for (const char *p = at; (p = strstr(p, head)) && p < line_end; p++) {
@@ -287,7 +304,8 @@ static const char *bench_call(bench *m, const char *at) {
     written[i] = ffi_array(&arena, 11, m->numel[made[i]], memory);
     m->actual[made[i]] = memory;
   }
-  XLA_FFI_Call_Frame frame = {.operands = {.count = operand_count, .buffers = operands}, .results = {.count = results, .buffers = written}};
+  XLA_FFI_Call_Frame frame = {.operands = {.count = operand_count, .buffers = operands},
+                              .results = {.count = results, .buffers = written}};
   TT_CHECK_INT_EQ(tt_kernel_lane_steps(&frame), TT_CALL_DONE);
   for (int i = 2; i < operand_count; i++) {
     bool taken = false;
@@ -326,7 +344,7 @@ static void bench_free(bench *m) {
   free(m);
 }
 
-/* ---- lanes made by hand: x0 + x1 * number 0, and so on ------------------------------------------------------------ */
+/* ---- lanes made by hand: x0 + x1 * number 0, and so on ---------------------------------------------------------- */
 
 #define IN(i) ((tt_lane_ref){.from = TT_LANE_INPUT, .index = (i)})
 #define STEP(i) ((tt_lane_ref){.from = TT_LANE_STEP, .index = (i)})
@@ -462,10 +480,13 @@ TT_TEST(the_lanes_of_one_program_are_counted_together) {
   bench_free(m);
 }
 
-/* ---- any lanes ------------------------------------------------------------------------------------------------------ */
+/* ---- any lanes -------------------------------------------------------------------------------------------------- */
 
 static unsigned random_state;
-static int random_below(int n) { return (int)(((random_state = random_state * 1664525u + 1013904223u) >> 8) % (unsigned)n); }
+static int random_below(int n) {
+  random_state = random_state * 1664525u + 1013904223u;
+  return (int)((random_state >> 8) % (unsigned)n);
+}
 
 static tt_lane_ref random_ref(const tt_lane *l, int steps) {
   int kind = random_below(8);
@@ -481,7 +502,9 @@ static tt_lanes *random_lanes(bench *m, int numel, int inputs, int count) {
   *lanes = (tt_lanes){count, tt_arena_alloc(&m->arena, sizeof(tt_lane) * (size_t)count)};
   for (int i = 0; i < count; i++) {
     tt_lane *l = &lanes->lanes[i];
-    *l = (tt_lane){.numel = numel, .input_count = 1 + random_below(inputs), .output_count = 1, .step_count = random_below(12)};
+    *l = (tt_lane){.numel = numel, .output_count = 1};
+    l->input_count = 1 + random_below(inputs);
+    l->step_count = random_below(12);
     l->inputs = tt_arena_alloc(&m->arena, sizeof(int) * (size_t)inputs);
     for (int k = 0, from = random_below(inputs); k < l->input_count; k++) l->inputs[k] = (from + k) % inputs;
     l->steps = tt_arena_alloc(&m->arena, sizeof *l->steps * 12);

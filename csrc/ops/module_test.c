@@ -4,7 +4,7 @@
 #include "kernels/kernels.h"
 #include "ops/lanes.h"
 
-/* ---- programs over float32[3] ------------------------------------------------------------------------------------- */
+/* ---- programs over float32[3] ----------------------------------------------------------------------------------- */
 
 static const float xs[3] = {1, 2, 3};
 static const int64_t two[1] = {2}, three[1] = {3}, dense[1] = {1};
@@ -67,7 +67,7 @@ static tt_program *picked(void) {
   return f.program;
 }
 
-/* ---- modules ------------------------------------------------------------------------------------------------------- */
+/* ---- modules ---------------------------------------------------------------------------------------------------- */
 
 enum { MOST = 16 };
 
@@ -82,8 +82,8 @@ typedef struct module {
 
 static void module_begin(module *m, int outside) { /* arrays 0.. come from outside */
   *m = (module){.text = TT_STRBUF_INIT};
-  m->m = (tt_module){.name = "aten::test", .nodes = m->nodes, .array_count = outside, .inputs = m->inputs, .outputs = m->outputs,
-                     .aliases = m->aliases};
+  m->m = (tt_module){.name = "aten::test", .nodes = m->nodes, .array_count = outside,
+                     .inputs = m->inputs, .outputs = m->outputs, .aliases = m->aliases};
 }
 
 static tt_program *owned(module *m, tt_program *p) { return m->programs[m->program_count++] = p; }
@@ -113,7 +113,8 @@ static int occurrences(const module *m, const char *what) {
 }
 
 static void check_occurrences(const module *m, const char *what, int count) {
-  if (occurrences(m, what) != count) TT_CHECK_FAILED("\"%s\": %d times, expected %d, in\n%s", what, occurrences(m, what), count, m->text.data);
+  int n = occurrences(m, what);
+  if (n != count) TT_CHECK_FAILED("\"%s\": %d times, expected %d, in\n%s", what, n, count, m->text.data);
 }
 
 static void module_end(module *m) {
@@ -139,7 +140,10 @@ static bool module_run(const module *m, int count, const host_array *arrays, cha
   if (!e) return false;
   tt_pjrt_buffer *inputs[MOST] = {0}, *outputs[MOST] = {0};
   bool donate[MOST] = {0};
-  for (int i = 0; i < count; i++) TT_CHECK_OK(tt_buffer_from_host(c, 0, arrays[i].dtype, arrays[i].rank, &arrays[i].dim, arrays[i].data, &inputs[i]));
+  for (int i = 0; i < count; i++) {
+    const host_array *a = &arrays[i];
+    TT_CHECK_OK(tt_buffer_from_host(c, 0, a->dtype, a->rank, &a->dim, a->data, &inputs[i]));
+  }
   for (int o = 0; o < m->m.output_count; o++)
     if (m->aliases[o] >= 0) donate[m->aliases[o]] = true;
   TT_CHECK_OK(tt_executable_execute(e, 0, count, inputs, donate, outputs));
@@ -163,13 +167,14 @@ static void check_module(module *m, int count, const host_array *arrays, const f
   for (int o = 0; o < m->m.output_count; o++) check_floats(out[o], 3, expected[o]);
 }
 
-/* ---- tests ---------------------------------------------------------------------------------------------------------- */
+/* ---- tests ------------------------------------------------------------------------------------------------------ */
 
 TT_TEST(equal_programs_share_a_function) {
   module m;
   module_begin(&m, 1);
   tt_program *neg = owned(&m, unary("neg")), *abs = owned(&m, unary("abs")), *other = owned(&m, unary("neg"));
-  int a = add_node(&m, neg, 0, 0), b = add_node(&m, abs, a, 0), c = add_node(&m, neg, b, 0), e = add_node(&m, other, c, 0);
+  int a = add_node(&m, neg, 0, 0), b = add_node(&m, abs, a, 0), c = add_node(&m, neg, b, 0);
+  int e = add_node(&m, other, c, 0);
   add_input(&m, 0);
   add_output(&m, b, -1);
   add_output(&m, c, -1);
@@ -230,7 +235,8 @@ TT_TEST(results_take_the_memory_they_are_told_to) {
   module m;
   module_begin(&m, 2);
   tt_program *mul = owned(&m, scaled(true)), *add = owned(&m, added());
-  int a = add_node(&m, mul, 1, 0), b = add_node(&m, mul, a, 0), c = add_node(&m, add, 0, 1); /* 1 is read after it was replaced */
+  int a = add_node(&m, mul, 1, 0), b = add_node(&m, mul, a, 0);
+  int c = add_node(&m, add, 0, 1); /* reads what was replaced */
   add_input(&m, 0);
   add_input(&m, 1);
   add_output(&m, c, -1);
@@ -267,7 +273,7 @@ TT_TEST(flags_of_several_calls) {
   module_end(&m);
 }
 
-/* ---- lanes ------------------------------------------------------------------------------------------------------------ */
+/* ---- lanes ------------------------------------------------------------------------------------------------------ */
 
 /* x *= number over a list of one */
 static tt_program *list_scaled(void) {
@@ -297,7 +303,8 @@ TT_TEST(lanes_are_written_where_they_are_needed) {
   module m;
   module_begin(&m, 1);
   tt_program *list = owned(&m, list_scaled()), *neg = owned(&m, unary("neg")), *mul = owned(&m, scaled(false));
-  int a = add_node(&m, mul, 0, 0), b = add_node(&m, list, a, 0), c = add_node(&m, list, b, 0), e = add_node(&m, neg, c, 0);
+  int a = add_node(&m, mul, 0, 0), b = add_node(&m, list, a, 0), c = add_node(&m, list, b, 0);
+  int e = add_node(&m, neg, c, 0);
   int last = add_node(&m, list, e, 0), unread = add_node(&m, list, last, 0);
   (void)unread;
   m.nodes[5].wanted = false;
