@@ -172,6 +172,40 @@ MOCK_TEST(a_failure_amid_calls_is_told_once, .defer = true) {
   drop(&b);
 }
 
+/* `length` negations; the result is all that is kept. */
+static tensor negated(tt_device *d, const tensor *a, int length) {
+  tensor t = CALL(d, "neg", arg(a));
+  for (int i = 1; i < length; i++) INTO(d, &t, "neg", arg(&t));
+  return t;
+}
+
+/* The same region again while the first one's failure is still on its way: each run fails or works, as one. */
+MOCK_TEST(a_region_that_is_tried_again_at_once, .defer = true) {
+  tensor a = counting(d, 3);
+  int failed = 0;
+  for (int length = 2; length < 80; length++) {
+    tensor tries[4];
+    mock.fail_nth(TT_MOCK_COMPILE, 1);
+    for (int i = 0; i < 4; i++) {
+      tries[i] = negated(d, &a, length);
+      TT_CHECK_OK(tt_device_flush(d, TT_FLUSH_EVENT));
+    }
+    tt_status_free(tt_device_synchronize(d));
+    for (int i = 0; i < 4; i++) {
+      tt_status status = read_all(&tries[i], NULL);
+      failed += status != TT_OK;
+      tt_status_free(status);
+      drop(&tries[i]);
+    }
+    tensor last = negated(d, &a, length);
+    TT_CHECK_OK(read_all(&last, NULL));
+    drop(&last);
+  }
+  printf("%d failed\n", failed);
+  TT_CHECK_OK(tt_device_synchronize(d));
+  drop(&a);
+}
+
 /* Of several failed checks the first call's is told. Unwanted results are checked as well. */
 DEFER_TEST(the_first_call_s_failed_check_is_told) {
   tensor a = counting(d, 3), log_p = tensor_of(d, TT_F32, DIMS(2, 2), FLOATS(1, 2, 3, 4));
