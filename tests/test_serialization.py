@@ -35,7 +35,7 @@ def test_views_keep_sharing():
 def test_models_and_optimizers():
     def make():
         torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2)).to(DEVICE)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8, bias=False), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2)).to(DEVICE)
         return model, torch.optim.AdamW(model.parameters(), lr=0.01)
 
     def step(model, optimizer):

@@ -47,13 +47,18 @@ def test_streams_and_events():
         assert torch.allclose(y.cpu(), x.cpu() @ x.cpu(), atol=1e-3)
 
 
-def test_eager_modes():
-    mode = torch.tpu.EagerMode
-    assert torch.tpu.eager_mode is mode.DEFER_NEVER
-    with torch.tpu.set_eager_mode(mode.DEFER_NEVER_AND_LAUNCH_BLOCKING):
-        assert torch.tpu.eager_mode is mode.DEFER_NEVER_AND_LAUNCH_BLOCKING
+@pytest.mark.parametrize("mode", torch.tpu.EagerMode)
+def test_eager_modes(mode):
+    before = torch.tpu.eager_mode
+    with torch.tpu.set_eager_mode(mode):
+        assert torch.tpu.eager_mode is mode
         assert (torch.ones(2, device=DEVICE) + 1).tolist() == [2, 2]
-    assert torch.tpu.eager_mode is mode.DEFER_NEVER
+    assert torch.tpu.eager_mode is before
+    torch.tpu.eager_mode = mode
+    assert torch.tpu.eager_mode is mode
+    torch.tpu.eager_mode = before
+    with pytest.raises(TypeError, match="expected a torch.tpu.EagerMode"):
+        torch.tpu.eager_mode = "strict"
 
 
 def test_counters():

@@ -52,20 +52,19 @@ static void code_compile(tt_device *d, tt_code *c, const tt_source *source, cons
   pthread_mutex_unlock(&d->compiler.lock);
 }
 
-static bool code_claim(tt_code *c) {
-  unsigned char none = TT_CODE_NONE;
-  return atomic_compare_exchange_strong(&c->state, &none, TT_CODE_COMPILING);
-}
-
-/* Lets what has failed be tried again: it may have been for want of memory. */
-static void code_forget_failure(tt_device *d, tt_code *c) {
+/* True if this thread is the one to compile it. What has failed is tried again: it may have been for want of memory. Whoever
+ * waits never sees a state between: a failure is either still there, or somebody is at work again. */
+static bool code_claim(tt_device *d, tt_code *c) {
   pthread_mutex_lock(&d->compiler.lock);
-  if (tt_code_get_state(c) == TT_CODE_FAILED) {
+  tt_code_state state = tt_code_get_state(c);
+  bool mine = state == TT_CODE_NONE || state == TT_CODE_FAILED;
+  if (mine) {
     tt_status_free(c->error);
     c->error = TT_OK;
-    atomic_store(&c->state, TT_CODE_NONE);
+    atomic_store(&c->state, TT_CODE_COMPILING);
   }
   pthread_mutex_unlock(&d->compiler.lock);
+  return mine;
 }
 
 static void *compiler_main(void *argument) {
@@ -118,8 +117,7 @@ void tt_compiler_stop(tt_device *d) {
 
 void tt_code_begin(tt_device *d, tt_code *c, tt_source source) {
   if (tt_code_get_state(c) == TT_CODE_READY) return;
-  code_forget_failure(d, c);
-  if (!code_claim(c)) return;
+  if (!code_claim(d, c)) return;
   tt_compiler *m = &d->compiler;
   tt_compile_job *job = tt_malloc(sizeof *job);
   *job = (tt_compile_job){c, source, NULL};
@@ -165,9 +163,8 @@ static tt_status compile_wait_check(void *context) {
 
 tt_status tt_code_require(tt_device *d, tt_code *c, tt_source source) {
   if (tt_code_get_state(c) == TT_CODE_READY) return TT_OK;
-  code_forget_failure(d, c);
   compile_wait wait = {d, tt_device_wait_begin(d)};
-  if (code_claim(c)) code_compile(d, c, &source, &(tt_cache_waiter){compile_wait_check, &wait});
+  if (code_claim(d, c)) code_compile(d, c, &source, &(tt_cache_waiter){compile_wait_check, &wait});
   tt_status status = tt_code_wait(d, c);
   tt_device_wait_end(d, wait.token);
   return status;

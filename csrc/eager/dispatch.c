@@ -241,7 +241,8 @@ static bool dispatch_plan(tt_device *d, tt_plan *plan, const tt_call *call, tt_n
     return true;
   }
   if (defer) {
-    *out_status = tt_region_record(d, plan, call, d->key.storages, out_results);
+    if (d->options.memory_limit && !tt_device_finished(d, tt_device_submitted(d))) *out_status = tt_region_reserve(d, plan->program);
+    if (!*out_status) *out_status = tt_region_record(d, plan, call, d->key.storages, out_results);
     return true;
   }
   if (tt_code_get_state(&plan->code) != TT_CODE_READY) return false;
@@ -281,7 +282,15 @@ tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *mis
     if (plan) {
       bool done = dispatch_plan(d, plan, call, out_results, capacity, &status);
       tt_count(&d->hits, done && hit);
+      bool wait = status && tt_status_get_code(status) == TT_OUT_OF_MEMORY &&
+                  !tt_device_finished(d, tt_device_submitted(d));
       tt_device_leave(d);
+      if (wait) { /* what is queued holds memory that it will give back */
+        tt_status_free(status);
+        status = tt_stream_drain(d);
+        hit = false;
+        if (!status) continue;
+      }
       if (!done) status = tt_code_require(d, &plan->code, tt_plan_source(plan));
       if (done && !status) *out_count = plan->program->result_count;
       if (done || status) break;

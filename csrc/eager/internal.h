@@ -260,6 +260,8 @@ typedef struct tt_region { /* the open region; under the dispatch flag */
   int64_t memory_bytes; /* of those that come to memory, though only the program may see them */
 } tt_region;
 
+/* Fails if what the open region holds, and this call with it, would not fit beside what is there now. Flag held. */
+tt_status tt_region_reserve(tt_device *d, const tt_program *p) TT_MUST_USE;
 /* Adds a call, whose results exist from now on as promises. Nothing has changed on failure. Flag held. */
 tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
                            tt_new_result *out_results) TT_MUST_USE;

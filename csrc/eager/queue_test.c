@@ -127,6 +127,27 @@ MOCK_TEST(queued_readers_do_not_forbid_donation, QUEUE_ALL) {
   drop(&keeper);
 }
 
+/* A call that doesn't fit beside what is queued waits for that, in both modes; what really is too much fails. */
+static void run_short_of_memory(tt_device *d) {
+  tensor a = counting(d, 1024), b;
+  slow_down(500);
+  for (int i = 0; i < 100; i++) {
+    b = CALL(d, "neg", arg(&a));
+    TT_CHECK_OK(tt_device_flush(d, TT_FLUSH_EVENT));
+    drop(&b);
+  }
+  TT_CHECK(tt_device_memory(d).peak_bytes <= 16 << 10);
+  TT_CHECK_OK(tt_device_synchronize(d));
+  tensor wide = tensor_view(&a, DIMS(4, 1024), ((int64_t[]){0, 1}), 0);
+  tt_status status = TRY_CALL(d, &b, "neg", arg(&wide));
+  if (!status) status = tt_device_synchronize(d);
+  CHECK_FAILS(status, TT_OUT_OF_MEMORY, "Tried to allocate 0.02 MiB");
+  drop(&b);
+  drop(&a);
+}
+MOCK_TEST(queued_work_gives_its_memory_back, QUEUE_ALL, .memory_limit = 16 << 10) { run_short_of_memory(d); }
+MOCK_TEST(queued_regions_give_their_memory_back, QUEUE_ALL, .memory_limit = 16 << 10, .defer = true) { run_short_of_memory(d); }
+
 MOCK_TEST(launch_blocking_waits_for_each_call, QUEUE_ALL) {
   tensor a = counting(d, 4);
   TT_CHECK(!tt_device_launch_blocking(d));

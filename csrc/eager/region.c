@@ -114,6 +114,12 @@ static void region_cut_after(tt_device *d, tt_plan *plan) {
   if (limit && r->node_count && tt_memory_live(d) + r->bytes > limit) region_cut(d, r->node_count, TT_FLUSH_MEMORY);
 }
 
+tt_status tt_region_reserve(tt_device *d, const tt_program *p) {
+  int64_t bytes = d->region.bytes;
+  for (int o = 0; o < p->output_count; o++) bytes += tt_array_bytes(&p->output_types[o]);
+  return tt_memory_reserve(d, bytes);
+}
+
 tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
                            tt_new_result *out_results) {
   tt_region *r = &d->region;
@@ -309,6 +315,7 @@ tt_status tt_region_flush(tt_device *d, int count, tt_flush_reason reason) {
 }
 
 tt_status tt_device_flush(tt_device *d, tt_flush_reason reason) {
+  TT_TRY(tt_device_usable(d));
   tt_device_enter(d);
   tt_status status = tt_region_flush(d, d->region.node_count, reason);
   tt_device_leave(d);

@@ -110,11 +110,21 @@ tt_status tt_storage_fill(const tt_tensor *t, const tt_number *number, bool *out
   return TT_OK;
 }
 
+/* Room for an array from the host. What an open region holds may be what is missing: nobody else may need it any more. */
+static tt_status memory_make_room(tt_device *d, int64_t bytes) {
+  tt_status status = tt_memory_reserve(d, bytes);
+  if (!status || !tt_device_defer(d)) return status;
+  tt_status_free(status);
+  TT_TRY(tt_device_flush(d, TT_FLUSH_MEMORY));
+  TT_TRY(tt_stream_drain(d));
+  return tt_memory_reserve(d, bytes);
+}
+
 /* A new array on the device. */
 static tt_status value_upload(tt_device *d, tt_dtype dtype, int rank, const int64_t *dims, const void *data,
                               tt_value **out_value) {
   tt_array_type type = {(uint8_t)dtype, (uint8_t)rank, dims};
-  TT_TRY(tt_memory_reserve(d, tt_array_bytes(&type)));
+  TT_TRY(memory_make_room(d, tt_array_bytes(&type)));
   tt_pjrt_buffer *buffer;
   TT_TRY(tt_buffer_from_host(d->client, 0, dtype, rank, dims, data, &buffer));
   *out_value = tt_value_create(d, TT_HOLDS_ARRAY, &type);

@@ -114,9 +114,10 @@ static void read_constants(reader *r, const lane *l, scratch *s, const XLA_FFI_B
 static void read_steps(reader *r, lane *l, scratch *s) {
   l->steps_words = r->words + r->at;
   for (int i = 0; i < l->steps && !r->bad; i++) {
-    next_below(r, 2 * TT_LANE_OP_COUNT);
+    bool uniform = next_below(r, 2 * TT_LANE_OP_COUNT) & 1;
     next_below(r, l->registers);
-    for (int k = 0; k < 3; k++) next_place(r, l);
+    for (int k = 0; k < 3; k++)
+      if (next_place(r, l) & uniform) r->bad = true; /* an input may be shorter than a block */
   }
   if (r->bad) return;
   for (int i = 0; i < l->steps; i++) {

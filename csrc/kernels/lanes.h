@@ -6,7 +6,8 @@
  *     the operand of each input
  *     for each output: the result, and the register or input (a place, below) that it gets
  *     for each constant: its register, and 0 + the number's position in the pack, or 1 and the float's bits
- *     for each step: the operation, its register, 3 places. Uniform steps come first: they run once, not per element
+ *     for each step: 2 * the operation + 1 if it is uniform, its register, 3 places. Uniform steps come first: they run
+ *       once, not per element, and read no input
  *
  * A place is 2 * register, or 2 * input + 1. */
 #ifndef TT_KERNELS_LANES_H

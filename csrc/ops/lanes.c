@@ -80,10 +80,17 @@ static tt_lane_ref lane_input(extraction *e, int array) {
 
 static tt_lane_ref lane_value(extraction *e, uint32_t id);
 
+static bool is_uniform(const tt_lane *l, const tt_lane_ref *ref) {
+  return ref->from == TT_LANE_STEP ? l->steps[ref->index].uniform : ref->from != TT_LANE_INPUT;
+}
+
 static tt_lane_ref lane_step(extraction *e, const hlo_traced *t) {
-  tt_lane_step step = {.op = op_of(t), .uniform = t->type->rank == 0};
+  tt_lane_step step = {.op = op_of(t), .uniform = true};
   if (step.op == TT_LANE_OP_COUNT) return fail(e);
-  for (int i = 0; i < t->operand_count && !e->failed; i++) step.operands[i] = lane_value(e, t->operands[i]);
+  for (int i = 0; i < t->operand_count && !e->failed; i++) {
+    step.operands[i] = lane_value(e, t->operands[i]);
+    step.uniform &= is_uniform(e->lane, &step.operands[i]);
+  }
   for (int i = t->operand_count; i < 3; i++) step.operands[i] = step.operands[0];
   tt_lane *l = e->lane;
   if (e->failed || l->step_count == TT_LANE_STEPS) return fail(e);
@@ -213,13 +220,40 @@ static int lane_sources(const tt_lane_group *g, const tt_lane *l, const int *inp
 
 enum { MOST_SOURCES = 8 };
 
-static bool lane_fits(const tt_lane_group *g, const tt_lane *l, const int *inputs) {
-  int sources[MOST_SOURCES], count = lane_sources(g, l, inputs, MOST_SOURCES, sources), steps = l->step_count;
+/* What the group's lanes would be if the program's were added: several of these may read from one of those. */
+typedef struct lane_plan {
+  int *joined_to; /* for each lane of the group: the one that it is joined to, or itself */
+  int *steps;     /* of each that is joined to itself */
+} lane_plan;
+
+static int plan_root(const lane_plan *p, int lane) {
+  while (p->joined_to[lane] != lane) lane = p->joined_to[lane];
+  return lane;
+}
+
+static bool lane_fits(const tt_lane_group *g, lane_plan *p, const tt_lane *l, const int *inputs) {
+  int sources[MOST_SOURCES], count = lane_sources(g, l, inputs, MOST_SOURCES, sources);
+  if (count <= 0) return !count;
+  int root = plan_root(p, sources[0]);
   for (int i = 0; i < count; i++) {
     if (g->lanes[sources[i]].numel != l->numel) return false;
-    steps += g->lanes[sources[i]].step_count;
+    int other = plan_root(p, sources[i]);
+    if (other == root) continue;
+    p->joined_to[other] = root;
+    p->steps[root] += p->steps[other];
   }
-  return count >= 0 && steps <= TT_LANE_STEPS;
+  p->steps[root] += l->step_count;
+  return p->steps[root] <= TT_LANE_STEPS;
+}
+
+static bool lanes_fit(const tt_lane_group *g, const tt_lanes *lanes, const int *inputs) {
+  int *memory = tt_malloc(2 * sizeof *memory * (size_t)(g->count + 1));
+  lane_plan p = {memory, memory + g->count};
+  for (int i = 0; i < g->count; i++) p.joined_to[i] = i, p.steps[i] = g->lanes[i].step_count;
+  bool fit = true;
+  for (int i = 0; i < lanes->count && fit; i++) fit = lane_fits(g, &p, &lanes->lanes[i], inputs);
+  free(memory);
+  return fit;
 }
 
 static void *append(tt_arena *arena, const void *a, int a_count, const void *b, int b_count, size_t size) {
@@ -296,11 +330,8 @@ static void lane_append(tt_lane_group *g, int to, const tt_lane *l, const int *i
 
 bool tt_lane_group_add(tt_lane_group *g, const tt_lanes *lanes, const int *inputs, int first_output, int first_number) {
   int arrays = 0;
-  for (int i = 0; i < lanes->count; i++) {
-    arrays += lanes->lanes[i].input_count + lanes->lanes[i].output_count;
-    if (g->count && !lane_fits(g, &lanes->lanes[i], inputs)) return false;
-  }
-  if (g->count && g->arrays + arrays > MOST_GROUP_ARRAYS) return false;
+  for (int i = 0; i < lanes->count; i++) arrays += lanes->lanes[i].input_count + lanes->lanes[i].output_count;
+  if (g->count && (g->arrays + arrays > MOST_GROUP_ARRAYS || !lanes_fit(g, lanes, inputs))) return false;
   g->arrays += arrays;
   for (int i = 0; i < lanes->count; i++) {
     const tt_lane *l = &lanes->lanes[i];

@@ -18,7 +18,7 @@ typedef struct tt_lane_ref {
 
 typedef struct tt_lane_step {
   tt_lane_op op;
-  bool uniform; /* depends on numbers alone */
+  bool uniform; /* depends on numbers and constants alone */
   tt_lane_ref operands[3];
 } tt_lane_step;
 

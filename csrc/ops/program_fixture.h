@@ -72,16 +72,16 @@ static bool build(fixture *f, const char *op) {
   return f->program != NULL;
 }
 
-static void check_error(fixture *f, const char *op, const char *message) {
+static inline void check_error(fixture *f, const char *op, const char *message) {
   TT_CHECK(!build(f, op));
   TT_CHECK_STR_EQ(f->error, message);
   tt_program_free(f->program);
 }
 
-static void check_has(const fixture *f, const char *text) {
+static inline void check_has(const fixture *f, const char *text) {
   if (!strstr(text_of(f->program), text)) TT_CHECK_FAILED("no \"%s\" in\n%s", text, text_of(f->program));
 }
-static void check_has_not(const fixture *f, const char *text) {
+static inline void check_has_not(const fixture *f, const char *text) {
   if (strstr(text_of(f->program), text)) TT_CHECK_FAILED("there is \"%s\" in\n%s", text, text_of(f->program));
 }
 
@@ -164,7 +164,7 @@ static void check_floats(const void *actual, int count, const float *expected) {
 }
 
 /* Builds, runs, compares the float output `output`, frees. */
-static void check_run(fixture *f, const char *op, int output, int count, const float *expected) {
+static inline void check_run(fixture *f, const char *op, int output, int count, const float *expected) {
   void *out[MAX_ITEMS] = {0};
   if (!build(f, op)) TT_CHECK_FAILED("%s", f->error);
   if (run(f, out)) check_floats(out[output], count, expected);

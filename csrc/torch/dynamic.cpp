@@ -15,8 +15,15 @@
 namespace tt {
 namespace {
 
+// A number that a shape depends on.
+template <typename T>
+T read_for_shape(const at::Tensor& number) {
+  check(tt_device_flush(device(), TT_FLUSH_DATA));
+  return number.item<T>();
+}
+
 at::Tensor nonzero_of(const at::Tensor& self) {
-  const int64_t count = self.numel() ? at::count_nonzero(self).item<int64_t>() : 0;
+  const int64_t count = self.numel() ? read_for_shape<int64_t>(at::count_nonzero(self)) : 0;
   if (count == 0 || self.dim() == 0) return empty({count, self.dim()}, at::kLong);
   // The layout of CPU's result: one dimension's coordinates after the other.
   return at::nonzero_static(self, count).t().contiguous().t();
@@ -49,9 +56,9 @@ at::Tensor repeat_positions(const at::Tensor& repeats, std::optional<int64_t> ou
   TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
   TORCH_CHECK(repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt, "repeats has to be Long or Int tensor");
   if (repeats.numel() == 0) return at::empty_like(repeats);
-  TORCH_CHECK(!repeats.lt(0).any().item<bool>(), "repeats can not be negative");
+  TORCH_CHECK(!read_for_shape<bool>(repeats.lt(0).any()), "repeats can not be negative");
   const at::Tensor ends = repeats.cumsum(0);
-  const int64_t total = ends[-1].item<int64_t>();
+  const int64_t total = read_for_shape<int64_t>(ends[-1]);
   TORCH_CHECK(!output_size || *output_size == total, "allocated size does not match required size");
   return at::searchsorted(ends, at::arange(total, ends.options()), /*out_int32=*/false, /*right=*/true).to(repeats.scalar_type());
 }

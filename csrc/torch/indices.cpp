@@ -40,6 +40,7 @@ c10::IValue resolve_indices(const at::Tensor& self, const c10::IValue& indices) 
       continue;
     }
     check_shape(self, t, dim, i);
+    if (t.device().type() == kType) check(tt_device_flush(device(), TT_FLUSH_DATA));
     const at::Tensor at_true = at::nonzero(t.cpu());
     for (int64_t d = 0; d < t.dim(); d++) out.push_back(at_true.select(1, d).to(device0()));
     // A 0-dim mask selects all or nothing of a new dimension, which the caller made.

@@ -26,7 +26,9 @@ from .memory import (
 )
 from .modes import (
     EagerMode,
+    FusionStats,
     Precision,
+    fusion_stats,
     get_cpu_fallback,
     precision,
     set_cpu_fallback,
@@ -46,9 +48,9 @@ from .random import (
 from .streams import Event, Stream, current_stream, default_stream, set_stream, stream
 
 __all__ = [
-    "CacheTier", "CompileCacheStats", "CompiledProgram", "EagerMode", "Event", "OpCount", "Precision", "Stream", "TpuDeviceProperties",
+    "CacheTier", "CompileCacheStats", "CompiledProgram", "EagerMode", "Event", "FusionStats", "OpCount", "Precision", "Stream", "TpuDeviceProperties",
     "compile_cache", "compile_cache_stats", "current_device", "current_stream",
-    "default_generators", "default_stream", "device", "device_count", "device_of", "eager_mode", "empty_cache",
+    "default_generators", "default_stream", "device", "device_count", "device_of", "eager_mode", "empty_cache", "fusion_stats",
     "get_amp_supported_dtype", "get_cpu_fallback", "get_device_name", "get_device_properties", "get_rng_state",
     "get_rng_state_all", "init", "initial_seed", "is_available", "is_bf16_supported", "is_initialized", "manual_seed",
     "manual_seed_all", "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory", "memory_allocated",

@@ -1,11 +1,14 @@
 """How operators run: eager mode, precision of matrix products, and what happens to operators without a lowering."""
 
 import enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch_tpu import _C
 
-__all__ = ["EagerMode", "Precision", "get_cpu_fallback", "precision", "set_cpu_fallback", "set_eager_mode"]
+__all__ = [
+    "EagerMode", "FusionStats", "Precision", "fusion_stats", "get_cpu_fallback", "precision", "set_cpu_fallback",
+    "set_eager_mode",
+]  # fmt: skip
 
 
 class EagerMode(enum.Enum):
@@ -43,6 +46,26 @@ class set_eager_mode:
 
     def __exit__(self, *exception):
         _apply_eager_mode(self.previous)
+
+
+class FusionStats(NamedTuple):
+    """What ``EagerMode.DEFER_AND_FUSE`` did since the start of the process."""
+
+    recorded: int
+    """Calls of operators that were collected."""
+    dropped: int
+    """Of them: never run, because nobody could see their results any more."""
+    regions: int
+    """Regions that ended: each is one program that runs, or nothing if all in it was dropped."""
+    programs: int
+    """Programs that were made for regions of several calls. Once a loop has warmed up, this stays the same."""
+    reasons: dict[str, int]
+    """Why regions ended, and how many for each reason."""
+
+
+def fusion_stats() -> FusionStats:
+    """What ``EagerMode.DEFER_AND_FUSE`` did since the start of the process. Does not load the plugin, ends no region."""
+    return FusionStats(**_C._fusion_stats())
 
 
 class Precision(enum.IntEnum):
