@@ -57,7 +57,7 @@ def versions(side: Side) -> dict[str, str]:
         if hasattr(module, "_C") and hasattr(module._C, "_plugin_info"):
             info = module._C._plugin_info()
             found["plugin"] = info["path"]
-            found["platform"] = f"{info['platform']}, PJRT API {'.'.join(map(str, info['api']))}"
+            found["platform"] = f"{info['platform']}, PJRT API {info['api']}"
     return found
 
 
