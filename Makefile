@@ -1,8 +1,8 @@
 # make setup   a virtual environment with PyTorch, a PJRT plugin and this package built from source
 # make demo    trains and runs three small models on tpu and on cpu, and compares them
 # make test    everything that CI checks
-# make bench   measures this project beside its peers and writes docs/performance.md (about 20 minutes);
-#              make bench-quick measures a little and prints it. docs/performance.md tells how peers are given
+# make bench   measures this project beside its peers and writes docs/performance.md, which tells how peers are given
+# make bench-quick   measures a little and prints it
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 JOBS ?= 2
