@@ -103,7 +103,7 @@ def item(_side):
     def step():
         for _ in range(300):
             value = plus_one(x).item()
-        return value
+        return [value]
 
     return step, 300
 

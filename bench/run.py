@@ -190,7 +190,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--workloads", help="names with commas between them; default: all (--list shows them)")
     p.add_argument("--backends", help="names with commas between them; default: all that are given. torch on the CPU always takes part")
-    p.add_argument("--rounds", type=int, help="samples of each backend; default 7, with --quick 3. At most 3 where a sample is a process")
+    p.add_argument("--rounds", type=int, help="samples of each backend; default 5, with --quick 3. At most 3 where a sample is a process")
     p.add_argument("--seconds", type=float, help="about how long a sample takes; default 0.2, with --quick 0.05")
     p.add_argument("--core", type=int, default=cores[-1], help="the core that all run on; default: the last")
     p.add_argument("--timeout", type=float, default=240, help="seconds that a process has for each answer")
@@ -205,7 +205,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     p.add_argument("--reference-env", default="", help="what it needs: 'NAME=value NAME=value'")
     p.add_argument("--jax-python", default="", help="an interpreter with JAX")
     args = p.parse_args(argv)
-    args.rounds = args.rounds or (3 if args.quick else 7)
+    args.rounds = args.rounds or (3 if args.quick else 5)
     args.seconds = args.seconds or (0.05 if args.quick else 0.2)
     return args
 

@@ -147,7 +147,7 @@ def item(side):
     def step():
         for _ in range(300):
             value = (x + 1).item()
-        return value
+        return [value]
 
     return step, 300
 
