@@ -14,7 +14,7 @@
 enum { WIDTH = 8, MANY = 1000, FEW = 300, PAGE = 1024, WARM_UP = 5 };
 
 static tt_client *client;
-static tt_executable *add_one, *add_one_scalar;
+static tt_executable *add_one, *add_one_page, *add_one_scalar;
 static tt_pjrt_buffer *ramp, *scalar, *page, *kept[MANY];
 static float page_data[PAGE], page_back[PAGE];
 
@@ -78,16 +78,19 @@ static void dispatch_add(float *out) {
   read_into(kept[MANY - 1], out, WIDTH);
 }
 
-static void dispatch_dep(float *out) {
-  tt_pjrt_buffer *y = execute(add_one, ramp);
+static void add_repeatedly(tt_executable *e, tt_pjrt_buffer *x, float *out, size_t width) {
+  tt_pjrt_buffer *y = execute(e, x);
   for (int i = 1; i < MANY; i++) {
-    tt_pjrt_buffer *next = execute(add_one, y);
+    tt_pjrt_buffer *next = execute(e, y);
     tt_buffer_destroy(client, y);
     y = next;
   }
-  read_into(y, out, WIDTH);
+  read_into(y, out, width);
   tt_buffer_destroy(client, y);
 }
+
+static void dispatch_dep(float *out) { add_repeatedly(add_one, ramp, out, WIDTH); }
+static void dispatch_dep_1k(float *out) { add_repeatedly(add_one_page, page, out, PAGE); }
 
 static void dispatch_wait(float *out) {
   for (int i = 0; i < FEW; i++) {
@@ -121,9 +124,13 @@ static const struct workload {
   int count, width;
   float first; /* what out[0] must be */
 } workloads[] = {
-    {"dispatch_add", dispatch_add, MANY, WIDTH, 1}, {"dispatch_dep", dispatch_dep, MANY, WIDTH, MANY},
-    {"dispatch_wait", dispatch_wait, FEW, WIDTH, 1}, {"item", item, FEW, 1, 1},
-    {"h2d_4k", h2d_4k, FEW, PAGE, 0},                {"d2h_4k", d2h_4k, FEW, PAGE, 0},
+    {"dispatch_add", dispatch_add, MANY, WIDTH, 1},
+    {"dispatch_dep", dispatch_dep, MANY, WIDTH, MANY},
+    {"dispatch_dep_1k", dispatch_dep_1k, MANY, PAGE, MANY},
+    {"dispatch_wait", dispatch_wait, FEW, WIDTH, 1},
+    {"item", item, FEW, 1, 1},
+    {"h2d_4k", h2d_4k, FEW, PAGE, 0},
+    {"d2h_4k", d2h_4k, FEW, PAGE, 0},
 };
 enum { WORKLOADS = sizeof workloads / sizeof *workloads };
 
@@ -174,7 +181,7 @@ static int run_all(void) {
   for (const struct workload *w = workloads; w < workloads + WORKLOADS; w++) {
     double time = sample(w, WARM_UP, out) / w->count;
     bool right = out[0] == w->first;
-    printf("%-14s %8.3f us%s\n", w->name, time * 1e6, right ? "" : "  WRONG");
+    printf("%-16s %8.3f us%s\n", w->name, time * 1e6, right ? "" : "  WRONG");
     wrong += !right;
   }
   return wrong != 0;
@@ -189,6 +196,7 @@ int main(int argc, char **argv) {
   must(tt_plugin_load(argv[1], &plugin));
   must(tt_client_create(plugin, &client));
   add_one = compile_add_one("8x");
+  add_one_page = compile_add_one("1024x");
   add_one_scalar = compile_add_one("");
   for (int i = 0; i < PAGE; i++) page_data[i] = (float)i / 8;
   ramp = upload(1, WIDTH, page_data);
@@ -199,6 +207,7 @@ int main(int argc, char **argv) {
   tt_pjrt_buffer *inputs[] = {ramp, scalar, page};
   for (int i = 0; i < 3; i++) tt_buffer_destroy(client, inputs[i]);
   tt_executable_destroy(add_one);
+  tt_executable_destroy(add_one_page);
   tt_executable_destroy(add_one_scalar);
   tt_client_destroy(client);
   return status;

@@ -64,9 +64,8 @@ def dispatch_add(_side):
     return repeat(lambda: plus_one(x), 1000)
 
 
-@workload
-def dispatch_dep(_side):
-    x, plus_one = jnp.asarray(data.ramp(8)), jax.jit(lambda x: x + 1)
+def add_repeatedly(x):
+    plus_one = jax.jit(lambda x: x + 1)
 
     def step():
         y = x
@@ -75,6 +74,16 @@ def dispatch_dep(_side):
         return y
 
     return step, 1000
+
+
+@workload
+def dispatch_dep(_side):
+    return add_repeatedly(jnp.asarray(data.ramp(8)))
+
+
+@workload
+def dispatch_dep_1k(_side):
+    return add_repeatedly(jnp.asarray(data.ramp(1024)))
 
 
 @workload

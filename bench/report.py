@@ -3,11 +3,12 @@
 import re
 import statistics
 
-from spec import BACKENDS, BASELINE, GROUPS, MEMORY, SCALE, WORKLOADS, Workload
+from spec import BACKENDS, BASELINE, EAGER, GROUPS, MEMORY, SCALE, WORKLOADS, Workload
 
 HOW = """Each workload runs in a process of its own on each backend, all on one core with one thread. All processes are started first; then each gives one sample per round, in rotated order, so that noise hits all alike.
 A cell holds the **smallest time**, and **×** the median over rounds of its ratio to torch on the CPU in the same round: ×0.5 takes half as long. Results are compared with torch on the CPU; a wrong answer is marked, and its time is not shown.
 """
+SUMMARY_NOTE = "Geometric means of the ratios to torch on the CPU, over the workloads that every column here got right."
 MEMORY_NOTE = """Megabytes. Before the slash: the most that tensors held on the device during the timed steps, as `torch.accelerator.max_memory_allocated()` tells it, where the backend counts it; what a program needs inside while it runs is not in it.
 Behind the slash: the largest resident size of the process, with interpreter, framework, plugin and compiler."""
 PROGRAMS_NOTE = "Programs compiled in the process, as the backend counts them (inductor: graphs)."
@@ -74,6 +75,23 @@ def per_workload(results: dict, workloads, text_of, unit_of=lambda w: "") -> lis
     return table(["", *(b.title for b in BACKENDS.values())], rows) if rows else []
 
 
+def summary(results: dict) -> list[str]:
+    """Geometric means of the ratios, over what every torch device got right."""
+    columns = [name for name in BACKENDS if name in EAGER - {BASELINE} and name in results["versions"]]
+    rows = []
+    for title, (_, workloads) in GROUPS.items():
+        ratios = []
+        for records in (results["workloads"].get(w.name, {}) for w in workloads):
+            if all(name in records and not problem(records[name]) for name in [BASELINE, *columns]):
+                ratios.append([median_ratio(records[name], records[BASELINE]) for name in columns])
+        if ratios:
+            means = [f"×{figure(statistics.geometric_mean(column))}" for column in zip(*ratios)]
+            rows.append([f"{title} ({len(ratios)} workloads)", *means])
+    if not columns or not rows:
+        return []
+    return ["## Summary", "", SUMMARY_NOTE, "", *table(["", *(BACKENDS[name].title for name in columns)], rows)]
+
+
 def programs_cell(_workload: Workload, records: dict, name: str) -> str:
     count = records.get(name, {}).get("programs")
     return "" if count is None else str(count)
@@ -124,7 +142,7 @@ def failures(results: dict) -> list[str]:
 
 def page(results: dict) -> str:
     lines = ["# Performance", "", "Made by `make bench`: do not edit. All figures were measured on the machine below.", "", HOW, "## Machine", ""]
-    lines += machine(results)
+    lines += machine(results) + summary(results)
     for title, (note, workloads) in GROUPS.items():
         found = per_workload(results, workloads, cell, lambda w: ", " + w.unit)
         if found:

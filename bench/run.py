@@ -218,7 +218,8 @@ def new_results(args: argparse.Namespace) -> dict:
         if results["machine"] != machine:
             sys.exit(f"{args.results} comes from another machine: its figures can't be kept beside new ones")
     results["date"] = datetime.date.today().isoformat()
-    results["commit"] = output("git", "describe", "--always", "--dirty") or "unknown"
+    commit, earlier = output("git", "describe", "--always", "--dirty") or "unknown", results.get("commit", "")
+    results["commit"] = f"{earlier}, some later: {commit}" if earlier and not earlier.endswith(commit) else commit
     results["load"] = f"{os.getloadavg()[0]:.2f}"
     results["settings"] = {"rounds": args.rounds, "seconds": args.seconds, "fresh_rounds": min(args.rounds, FRESH_ROUNDS)}
     return results

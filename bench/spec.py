@@ -63,6 +63,7 @@ GROUPS = {
         (
             Workload("dispatch_add", "us", "jf", "x + 1, 8 floats, results kept"),
             Workload("dispatch_dep", "us", "jf", "y = y + 1, each on the last"),
+            Workload("dispatch_dep_1k", "us", "jf", "the same, 1024 floats"),
             Workload("dispatch_wait", "us", "jf", "x + 1, then wait for it"),
             Workload("dispatch_chain", "us", "cj", "chain of 100 pointwise operators, 1024 floats"),
             Workload("inplace_loop", "us", "", "x.add_(1)"),

@@ -82,10 +82,7 @@ def dispatch_add(side):
     return repeat(lambda: x + 1, 1000)
 
 
-@workload
-def dispatch_dep(side):
-    x = side.load(data.ramp(8))
-
+def add_repeatedly(x):
     def step():
         y = x
         for _ in range(1000):
@@ -93,6 +90,16 @@ def dispatch_dep(side):
         return y
 
     return step, 1000
+
+
+@workload
+def dispatch_dep(side):
+    return add_repeatedly(side.load(data.ramp(8)))
+
+
+@workload
+def dispatch_dep_1k(side):
+    return add_repeatedly(side.load(data.ramp(1024)))
 
 
 @workload
