@@ -15,8 +15,9 @@ from spec import BODY, Backend, Workload
 
 HERE = Path(__file__).resolve().parent
 # Neither what the caller's shell holds nor an earlier run may fill a cache.
-FORGOTTEN = ("TORCH_TPU_TIER2_COMPILATION_CACHE", "TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT", "TORCH_TPU_DEFER_AND_FUSE")
-SINGLE = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+FORGOTTEN = ("TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT", "JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_FORCE_DISABLE_CACHES")
+ALONE = {"TORCH_TPU_TIER2_COMPILATION_CACHE": "disabled"}
+ALONE |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
 class Failed(Exception):
@@ -49,7 +50,7 @@ class Setup:
 
     def environment(self, backend: Backend, cache: str | None) -> dict[str, str]:
         env = {name: value for name, value in os.environ.items() if name not in FORGOTTEN}
-        env |= SINGLE | {"TORCHINDUCTOR_CACHE_DIR": cache or self.new_folder()} | dict(backend.env)
+        env |= ALONE | {"TORCHINDUCTOR_CACHE_DIR": cache or self.new_folder()} | dict(backend.env)
         if cache:
             env["TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT"] = env["JAX_COMPILATION_CACHE_DIR"] = cache
             env["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"

@@ -38,6 +38,8 @@ def problem(record: dict) -> str | None:
         return "error"
     if record.get("wrong"):
         return "wrong"
+    if "wrong" not in record:
+        return "unchecked"
     return None if record["samples"] else "error"
 
 
@@ -135,6 +137,8 @@ def failures(results: dict) -> list[str]:
             kind = problem(record)
             if kind == "wrong":
                 lines.append(f"- `{workload}`, {BACKENDS[name].title}: wrong answer, off by {record['difference']:.1e} of the largest number")
+            elif kind == "unchecked":
+                lines.append(f"- `{workload}`, {BACKENDS[name].title}: not shown, because the baseline gave nothing to compare it with")
             elif kind:
                 lines.append(f"- `{workload}`, {BACKENDS[name].title}: {without_paths(record.get('error', 'no sample'))}")
     return ["## What failed", "", *lines, ""] if lines else []

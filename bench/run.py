@@ -15,6 +15,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -243,6 +244,7 @@ def main(argv: list[str] | None = None) -> None:
 
     if not args.render:
         os.sched_setaffinity(0, {args.core})
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # ends the processes too
         measure(args, results, save)
     save()
     if not args.report:

@@ -117,6 +117,16 @@ def test_differences(spec):
         assert difference(check, [1.0, 2.0]) == math.inf
 
 
+def test_what_was_not_checked_is_not_shown(spec):
+    import report
+
+    workload = spec.WORKLOADS["item"]
+    records = {"cpu": {"samples": [], "error": "no answer"}, "strict": {"samples": [0.25e-6]}}
+    assert report.cell(workload, records, "strict") == "*unchecked*"
+    checked = {"cpu": {"samples": [0.5e-6], "wrong": False}, "strict": {"samples": [0.25e-6], "wrong": False}}
+    assert report.cell(workload, checked, "strict") == "0.25 ×0.5"
+
+
 def decorated(path: Path) -> set[str]:
     functions = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
     return {f.name for f in functions if any(isinstance(d, ast.Name) and d.id == "workload" for d in f.decorator_list)}
