@@ -63,7 +63,7 @@ GROUPS = {
         (
             Workload("dispatch_add", "us", "jf", "x + 1, 8 floats, results kept"),
             Workload("dispatch_dep", "us", "jf", "y = y + 1, each on the last"),
-            Workload("dispatch_dep_1k", "us", "jf", "the same, 1024 floats"),
+            Workload("dispatch_dep_1k", "us", "jf", "y = y + 1, 1024 floats"),
             Workload("dispatch_wait", "us", "jf", "x + 1, then wait for it"),
             Workload("dispatch_chain", "us", "cj", "chain of 100 pointwise operators, 1024 floats"),
             Workload("inplace_loop", "us", "", "x.add_(1)"),
@@ -97,7 +97,7 @@ GROUPS = {
             Workload("mlp_train", "ms", "cj", "MLP 128-256-256-10, batch 64, SGD"),
             Workload("adamw_step", "ms", "cj", "AdamW step, 50 parameters of 64 x 64"),
             Workload("gpt_fwd", "ms", "cj", "GPT forward: 4 layers, d 128, T 64, B 4"),
-            Workload("gpt_train", "ms", "cj", "the same, training with AdamW", tolerance=2e-3),
+            Workload("gpt_train", "ms", "cj", "GPT train step with AdamW, the same sizes", tolerance=2e-3),
             Workload("resnet_train", "ms", "c", "ResNet, 4 blocks, 16 x 3 x 32 x 32, SGD", tolerance=5e-3),
             Workload("dlrm_train", "ms", "cj", "DLRM, 4 embedding bags, batch 128, SGD"),
             Workload("shapes_again", "ms", "cj", "50 sequence lengths, second pass"),
