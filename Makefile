@@ -1,9 +1,15 @@
 # make setup   a virtual environment with PyTorch, a PJRT plugin and this package built from source
 # make demo    trains and runs three small models on tpu and on cpu, and compares them
 # make test    everything that CI checks
+# make bench   measures this project beside its peers and writes docs/performance.md, which tells how peers are given
+# make bench-quick   measures a little and prints it
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 JOBS ?= 2
+JAX_PYTHON ?=
+REF_PYTHON ?=
+REF_ENV ?=
+BENCH ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -14,7 +20,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 SOURCES := $(shell find csrc -name '*.[ch]' -o -name '*.cpp' -o -name CMakeLists.txt) CMakeLists.txt pyproject.toml
 
-.PHONY: setup demo test test-core test-python wheel docs clean help
+.PHONY: setup demo test test-core test-python bench bench-quick wheel docs clean help
 help:
 	@sed -n 's/^# make/make/p' Makefile
 
@@ -58,6 +64,20 @@ test-core: $(VENV)/.installed
 
 test-python: setup
 	$(PY) -m pytest tests
+
+FLOOR := build/bench/bench/floor
+RUN_BENCH = $(PY) bench/run.py --floor $(FLOOR) --jax-python '$(JAX_PYTHON)' --reference-python '$(REF_PYTHON)' --reference-env '$(REF_ENV)'
+
+$(FLOOR): $(VENV)/.installed $(SOURCES) bench/floor.c bench/CMakeLists.txt
+	@mkdir -p build
+	@{ cmake -S csrc -B build/bench -G Ninja -DTT_BUILD_BENCH=ON && cmake --build build/bench --target floor; } >build/bench.log 2>&1 \
+	|| { cat build/bench.log; exit 1; }
+
+bench: setup $(FLOOR)
+	$(RUN_BENCH) --report docs/performance.md $(BENCH)
+
+bench-quick: setup $(FLOOR)
+	$(RUN_BENCH) --quick --results build/bench/quick.json $(BENCH)
 
 wheel: $(VENV)/.installed
 	$(PY) -m pip wheel --no-build-isolation --no-deps -w dist .

@@ -21,16 +21,17 @@ static tt_status create(tt_client *c, const PJRT_NamedValue *options, size_t cou
   return TT_OK;
 }
 
-/* XLA's CPU client would show several devices. Other plugins don't know the option and refuse it, libtpu among them. */
-static tt_status create_with_devices(tt_client *c, int cpu_devices) {
-  if (!tt_plugin_is_libtpu(c->plugin)) {
-    PJRT_NamedValue option = {.struct_size = sizeof option,
-                              .name = "cpu_device_count",
-                              .name_size = strlen("cpu_device_count"),
-                              .type = PJRT_VALUE_INT64,
-                              .int64_value = cpu_devices,
-                              .value_size = 1};
-    tt_status status = create(c, &option, 1);
+/* XLA's CPU client would show several devices, and hand programs to a thread of its own, where a device of ours has one
+ * already. Other plugins don't know these options and refuse them, libtpu among them: then with fewer. */
+static tt_status create_with_options(tt_client *c, int cpu_devices) {
+  const PJRT_NamedValue options[] = {
+      {.struct_size = sizeof *options, .name = "cpu_device_count", .name_size = strlen("cpu_device_count"),
+       .type = PJRT_VALUE_INT64, .int64_value = cpu_devices, .value_size = 1},
+      {.struct_size = sizeof *options, .name = "asynchronous", .name_size = strlen("asynchronous"),
+       .type = PJRT_VALUE_BOOL, .bool_value = false, .value_size = 1},
+  };
+  for (size_t count = tt_plugin_is_libtpu(c->plugin) ? 0 : sizeof options / sizeof *options; count; count--) {
+    tt_status status = create(c, options, count);
     tt_status_code code = status ? tt_status_get_code(status) : TT_STATUS_OK;
     if (code != TT_INVALID_ARGUMENT && code != TT_NOT_IMPLEMENTED) return status;
     tt_status_free(status);
@@ -66,7 +67,7 @@ static tt_status read_devices(tt_client *c) {
 }
 
 static tt_status open_client(tt_client *c, int cpu_devices) {
-  TT_TRY(create_with_devices(c, cpu_devices));
+  TT_TRY(create_with_options(c, cpu_devices));
   TT_TRY(read_platform(c));
   return read_devices(c);
 }
