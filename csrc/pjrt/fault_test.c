@@ -198,7 +198,7 @@ TT_TEST(a_plugin_that_refuses_options_is_asked_without) {
   mock.refuse_options(true);
   tt_client *c = NULL;
   TT_CHECK_OK(tt_client_create(p, &c));
-  TT_CHECK_INT_EQ(mock.count(TT_MOCK_CLIENT_CREATE), 2);
+  TT_CHECK_INT_EQ(mock.count(TT_MOCK_CLIENT_CREATE), 3); /* with two options, one, none */
   if (c) TT_CHECK_INT_EQ(tt_client_device_count(c), 4);
   tt_client_destroy(c);
   mock.reset();

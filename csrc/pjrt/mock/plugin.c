@@ -13,6 +13,8 @@ enum { DEFAULT_DEVICES = 4 };
 static PJRT_Error *read_options(const PJRT_Client_Create_Args *args, int *out_devices) {
   for (size_t i = 0; i < args->num_options; i++) {
     const PJRT_NamedValue *o = &args->create_options[i];
+    bool is_known = o->name_size == 12 && !memcmp(o->name, "asynchronous", 12) && o->type == PJRT_VALUE_BOOL;
+    if (is_known && !mock.refuse_options) continue;
     if (mock.refuse_options || o->name_size != 16 || memcmp(o->name, "cpu_device_count", 16) ||
         o->type != PJRT_VALUE_INT64) {
       return mock_invalid("mock: unknown option");
