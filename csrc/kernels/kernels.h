@@ -29,7 +29,7 @@
 
 /* lane_steps(words i64[n], pack f32, any number of f32 arrays) -> any number of f32 arrays: kernels/lanes.h tells what the
  * words say. Reads XLA's frame itself, since there may be thousands of arrays. */
-#define TT_WIDE_KERNELS(X) X(lane_steps, 1)
+#define TT_WIDE_KERNELS(X) X(lane_steps, 2)
 
 typedef enum tt_kernel_id {
 #define TT_X(name, version) TT_KERNEL_##name,
