@@ -493,6 +493,9 @@ def test_regions_are_the_same_in_every_process():
         import torch
         from test_defer import mlp, train
         train(mlp, "AdamW", "tpu", steps=60)
+        x = torch.ones(8, device="tpu")
+        for _ in range(2000):
+            x = (x * 1.25).sigmoid()
         torch.tpu.synchronize()
         print(torch.tpu.fusion_stats())
     """

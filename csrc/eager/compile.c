@@ -22,9 +22,9 @@ static void module_dump(const tt_device *d, const char *name, const tt_strbuf *t
   fclose(f);
 }
 
-/* Below this cost (a few us of work) it takes longer to start a program than to run it: what the optimiser would gain is
- * lost in that, and compiling without it takes half the time. */
-enum { QUICK_COST = 20000 };
+/* Below this cost (a us of work) it takes longer to start a program than to run it: what the optimiser would gain is lost
+ * in that, and compiling without it takes half the time. */
+enum { QUICK_COST = 3000 };
 
 static tt_status source_compile(tt_device *d, const tt_source *source, double cost, const tt_cache_waiter *waiter,
                                 tt_executable **out_executable) {
@@ -35,7 +35,8 @@ static tt_status source_compile(tt_device *d, const tt_source *source, double co
     if (d->dump_dir) module_dump(d, source->name, &text, number);
     tt_compile_options options = {.env_overrides = cost <= QUICK_COST ? d->quick_options : d->xla_options};
     status = tt_cache_compile(d->cache, text.data, text.size, &options, source->name, waiter, out_executable);
-    if (tt_status_get_code(status) != TT_INTERRUPTED) status = tt_status_annotate(status, "%s: the XLA compiler failed", source->name);
+    if (tt_status_get_code(status) != TT_INTERRUPTED)
+      status = tt_status_annotate(status, "%s: the XLA compiler failed", source->name);
   }
   tt_strbuf_free(&text);
   return status;

@@ -31,7 +31,8 @@ static char *compile_options_text(bool is_cpu, bool quick, const char *user) {
  * unrolling and SLP vectorisation, give the same bits as fast and compile in less than half the time. The user's own flags
  * come later and win. */
 static const char compile_fast[] =
-    "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters,xla_cpu_disable_loop_unrolling,xla_cpu_disable_slp_vectorizer";
+    "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters,xla_cpu_disable_loop_unrolling,"
+    "xla_cpu_disable_slp_vectorizer";
 
 static tt_status client_create(tt_plugin *plugin, tt_client **out_client) {
   char *users = copy_text(getenv("XLA_FLAGS"));

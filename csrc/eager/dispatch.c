@@ -190,7 +190,7 @@ static void run_commit(tt_device *d, const tt_plan *plan, tt_storage *const *sto
   int next = 0;
   for (int i = 0; i < p->result_count; i++) {
     const tt_result_info *info = &p->results[i];
-    out_results[i] = (tt_new_result){info->none, info->write, NULL, (tt_dtype)info->dtype, info->rank, info->sizes, info->strides};
+    out_results[i] = tt_result_of(info);
     if (info->none || info->write >= 0) continue;
     out_results[i].storage = tt_storage_create_result(d, r->outputs[next++]);
   }
@@ -213,7 +213,8 @@ static tt_status plan_run(tt_device *d, tt_plan *plan, const tt_call *call, tt_s
   if (!status) {
     status = run_make_outputs(d, p, &r);
     if (!status) {
-      status = tt_task_launch(d, &(tt_task){&plan->code, r.inputs, r.input_count, r.donate, r.outputs, r.output_count}, now);
+      tt_task task = {&plan->code, r.inputs, r.input_count, r.donate, r.outputs, r.output_count};
+      status = tt_task_launch(d, &task, now);
       if (status) run_drop_outputs(p, &r);
       else run_commit(d, plan, storages, &r, out_results);
     }
@@ -241,7 +242,8 @@ static bool dispatch_plan(tt_device *d, tt_plan *plan, const tt_call *call, tt_n
     return true;
   }
   if (defer) {
-    if (d->options.memory_limit && !tt_device_finished(d, tt_device_submitted(d))) *out_status = tt_region_reserve(d, plan->program);
+    bool frees_later = !tt_device_finished(d, tt_device_submitted(d));
+    if (d->options.memory_limit && frees_later) *out_status = tt_region_reserve(d, plan->program);
     if (!*out_status) *out_status = tt_region_record(d, plan, call, d->key.storages, out_results);
     return true;
   }

@@ -106,6 +106,11 @@ struct tt_plan {
   uint64_t last_seen; /* 1 + its last position in the order of recorded calls; 0: none */
 };
 
+/* What the caller is told of a result, but for its storage. */
+static inline tt_new_result tt_result_of(const tt_result_info *r) {
+  return (tt_new_result){r->none, r->write, NULL, (tt_dtype)r->dtype, r->rank, r->sizes, r->strides};
+}
+
 typedef struct tt_plan_table { /* open addressing, power of two */
   tt_plan **slots;
   size_t capacity, count;
@@ -206,11 +211,11 @@ tt_status tt_stream_wait_for_room(tt_device *d) TT_MUST_USE;
 /* Takes the task's references, on failure too. Waits while the queue is full. */
 tt_status tt_stream_push(tt_device *d, const tt_task *task) TT_MUST_USE;
 tt_status tt_stream_drain(tt_device *d) TT_MUST_USE;
-/* Starts a task: at once on this thread, or, if not `now`, in the queue, which takes references of its own. On failure the outputs
- * are untouched. The dispatch flag must be held. */
+/* Starts a task: at once on this thread, or, if not `now`, in the queue, which takes references of its own. On failure
+ * the outputs are untouched. The dispatch flag must be held. */
 tt_status tt_task_launch(tt_device *d, const tt_task *task, bool now) TT_MUST_USE;
-/* Runs one task, whose inputs are READY, on this thread; `wait`: until the results are there, or have failed. On failure the outputs are
- * untouched. */
+/* Runs one task, whose inputs are READY, on this thread; `wait`: until the results are there, or have failed. On failure
+ * the outputs are untouched. */
 tt_status tt_task_execute(tt_device *d, const tt_task *task, bool wait) TT_MUST_USE;
 /* A program has begun on a device that computes by itself; `result` is one of its results. */
 void tt_flight_add(tt_device *d, tt_pjrt_buffer *result);

@@ -67,7 +67,7 @@ static tt_value *region_promise(tt_device *d, const tt_array_type *type) {
 static void region_add_outputs(tt_device *d, const tt_program *p, tt_storage *const *storages, tt_new_result *out_results) {
   for (int i = 0; i < p->result_count; i++) {
     const tt_result_info *info = &p->results[i];
-    out_results[i] = (tt_new_result){info->none, info->write, NULL, (tt_dtype)info->dtype, info->rank, info->sizes, info->strides};
+    out_results[i] = tt_result_of(info);
     if (info->none || info->write >= 0) continue;
     out_results[i].storage = tt_storage_create_result(d, region_promise(d, &info->array));
   }
@@ -98,7 +98,9 @@ static void region_cut(tt_device *d, int count, tt_flush_reason reason) {
  * before changes, and an iteration of training is cut where its optimizer begins and ends. */
 static void region_cut_before(tt_device *d, const tt_program *p) {
   tt_region *r = &d->region;
-  if (r->node_count && !p->lanes != !r->nodes[r->node_count - 1].plan->program->lanes) region_cut(d, r->node_count, TT_FLUSH_LIST);
+  if (!r->node_count) return;
+  const tt_program *last = r->nodes[r->node_count - 1].plan->program;
+  if (!p->lanes != !last->lanes) region_cut(d, r->node_count, TT_FLUSH_LIST);
 }
 
 /* Where sequences of calls have come again; where it gets too large; where memory gets short. */
@@ -227,7 +229,8 @@ static tt_status run_start(tt_device *d, tt_region_code *c, region_run *run, con
   }
   int output_count = c->output_count;
   if (c->code->has_check) run->outputs[output_count++] = run->flag;
-  return tt_task_launch(d, &(tt_task){c->code, run->inputs, run->input_count, run->donate, run->outputs, output_count}, run->now);
+  tt_task task = {c->code, run->inputs, run->input_count, run->donate, run->outputs, output_count};
+  return tt_task_launch(d, &task, run->now);
 }
 
 /* What could not be started has failed, and all that was to come of it. */

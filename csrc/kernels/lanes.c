@@ -122,21 +122,36 @@ static void read_steps(reader *r, lane *l, scratch *s) {
   if (r->bad) return;
   for (int i = 0; i < l->steps; i++) {
     const int64_t *w = l->steps_words + 5 * i;
-    if (w[0] & 1) run_step((int)(w[0] >> 1), s->registers[w[1]], place(l, s, w[2], 0), place(l, s, w[3], 0), place(l, s, w[4], 0), BLOCK);
+    if (!(w[0] & 1)) continue;
+    run_step((int)(w[0] >> 1), s->registers[w[1]], place(l, s, w[2], 0), place(l, s, w[3], 0), place(l, s, w[4], 0), BLOCK);
   }
 }
 
+/* The output that is what the last step makes, and no other output is that: it needs no copy. Else -1. */
+static int output_of_last_step(const lane *l, const scratch *s) {
+  int found = -1;
+  const int64_t *last = l->steps ? l->steps_words + 5 * (l->steps - 1) : NULL;
+  for (int i = 0; i < l->outputs && last && !(last[0] & 1); i++) {
+    if (s->places[i] != 2 * last[1]) continue;
+    if (found >= 0) return -1;
+    found = i;
+  }
+  return found;
+}
+
 static void run_lane(const lane *l, scratch *s) {
+  int direct = output_of_last_step(l, s);
   for (int64_t at = 0; at < l->numel; at += BLOCK) {
     int n = l->numel - at < BLOCK ? (int)(l->numel - at) : BLOCK;
     for (int i = 0; i < l->steps; i++) {
       const int64_t *w = l->steps_words + 5 * i;
       if (w[0] & 1) continue;
-      run_step((int)(w[0] >> 1), s->registers[w[1]], place(l, s, w[2], at), place(l, s, w[3], at), place(l, s, w[4], at), n);
+      float *into = direct >= 0 && i == l->steps - 1 ? l->to[direct] + at : s->registers[w[1]];
+      run_step((int)(w[0] >> 1), into, place(l, s, w[2], at), place(l, s, w[3], at), place(l, s, w[4], at), n);
     }
     /* Last of all: an output may lie where an input does. */
     for (int i = 0; i < l->outputs; i++)
-      memmove(l->to[i] + at, place(l, s, s->places[i], at), (size_t)n * sizeof(float));
+      if (i != direct) memmove(l->to[i] + at, place(l, s, s->places[i], at), (size_t)n * sizeof(float));
   }
 }
 
