@@ -28,7 +28,7 @@ static char *compile_options_text(bool is_cpu, bool quick, const char *user) {
 }
 
 /* What only the environment can tell XLA:CPU, which reads it when the client is made: the older emitters, without
- * unrolling and SLP vectorisation, give the same bits as fast and compile in less than half the time. The user's own flags
+ * unrolling and SLP vectorisation, gave the same bits as fast wherever they were compared, and compile in half the time. The user's own flags
  * come later and win. */
 static const char compile_fast[] =
     "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters,xla_cpu_disable_loop_unrolling,"

@@ -47,6 +47,18 @@ static void circular_plain(hlo_builder *b, void *context, const hlo_value *argum
   out[0] = c->kind == SINE ? hlo_sin(b, c->x) : c->kind == COSINE ? hlo_cos(b, c->x) : hlo_tan(b, c->x);
 }
 
+/* For angles that are too large to reduce here. The plugin's sine and cosine are exact to an ulp for any angle, but its
+ * tangent is off by two: it is made from theirs in float64. */
+static void circular_far(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out) {
+  const circular_call *c = context;
+  if (c->kind != TANGENT) {
+    circular_plain(b, context, arguments, out);
+    return;
+  }
+  hlo_value wide = hlo_convert(b, c->x, TT_F64);
+  out[0] = hlo_convert(b, hlo_div(b, hlo_sin(b, wide), hlo_cos(b, wide)), TT_F32);
+}
+
 /* x less its nearest multiple of pi / 2, in float64: exact enough for |x| < 2^27, since the multiple has 27 bits and the
  * first two parts of pi / 2 have 26 each. */
 static void circular_reduced(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out) {
@@ -74,7 +86,7 @@ static void circular_reduced(hlo_builder *b, void *context, const hlo_value *arg
   out[0] = c->kind == COSINE ? value : hlo_select(b, tt_is_zero(b, c->x), c->x, value); /* -0 stays */
 }
 
-/* All elements take the plain form if one is too large for the reduction. Infinities aren't: they give NaN. */
+/* All elements take the far form if one is too large for the reduction. Infinities aren't: they give NaN. */
 static hlo_value circular_of(tt_lower *l, hlo_value x, circular kind) {
   hlo_builder *b = l->b;
   circular_call call = {kind, x};
@@ -85,7 +97,7 @@ static hlo_value circular_of(tt_lower *l, hlo_value x, circular kind) {
   }
   size = hlo_abs(b, x);
   hlo_value far = hlo_and(b, tt_is(b, size, HLO_GT, 0x1p26), tt_is(b, size, HLO_LT, INFINITY));
-  return if_any(l, far, x, circular_plain, circular_reduced, &call);
+  return if_any(l, far, x, circular_far, circular_reduced, &call);
 }
 
 hlo_value tt_sin(tt_lower *l, hlo_value x) { return circular_of(l, x, SINE); }
