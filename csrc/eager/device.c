@@ -85,7 +85,7 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
 }
 
 void tt_device_close(tt_device *d) {
-  if (!d || atomic_load(&d->forked)) return; /* in a child, neither the thread nor the plugin can be stopped */
+  if (!d || !tt_device_is_live(d)) return; /* a forked child can stop neither thread nor plugin */
   tt_region_discard(d);
   tt_stream_stop(d);
   tt_compiler_stop(d);
@@ -112,18 +112,32 @@ void tt_device_close(tt_device *d) {
 void tt_device_enter(tt_device *d) {
   for (int spins = 0; atomic_flag_test_and_set_explicit(&d->dispatching, memory_order_acquire); spins++) {
     if (spins <= 100) continue;
-    if (atomic_load_explicit(&d->forked, memory_order_relaxed)) return; /* whoever held it is not in this process */
+    if (!tt_device_is_live(d)) return; /* whoever held it is not in this process */
     sched_yield();
   }
 }
 
+void tt_device_end(tt_device *d) {
+  if (!tt_device_is_live(d)) return;
+  tt_status_free(tt_device_synchronize(d));
+  tt_device_enter(d); /* nobody is amid a call */
+  atomic_store(&d->state, TT_DEVICE_ENDED);
+  tt_device_leave(d);
+  tt_stream_stop(d);
+  tt_compiler_stop(d);
+  tt_client_stop(d->client);
+}
+
 void tt_device_mark_forked(tt_device *d) {
-  atomic_store(&d->forked, true);
+  atomic_store(&d->state, TT_DEVICE_FORKED);
   tt_cache_mark_forked(d->cache);
 }
 
 tt_status tt_device_usable(tt_device *d) {
-  if (!atomic_load_explicit(&d->forked, memory_order_relaxed)) return TT_OK;
+  tt_device_state state = (tt_device_state)atomic_load_explicit(&d->state, memory_order_relaxed);
+  if (state == TT_DEVICE_LIVE) return TT_OK;
+  if (state == TT_DEVICE_ENDED)
+    return tt_status_make(TT_UNAVAILABLE, "The device tpu can't be used any more: the process is about to exit.");
   return tt_status_make(TT_UNAVAILABLE, "Cannot re-initialize TPU in forked subprocess. To use TPU with multiprocessing, "
                                         "you must use the 'spawn' start method");
 }

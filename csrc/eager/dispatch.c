@@ -277,6 +277,11 @@ tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *mis
   for (;;) {
     TT_TRY(tt_stream_wait_for_room(d));
     tt_device_enter(d);
+    status = tt_device_usable(d); /* it may have ended meanwhile */
+    if (status) {
+      tt_device_leave(d);
+      break;
+    }
     tt_count(&d->requests, hit);
     tt_key_build(d, call, &d->key);
     tt_hash128 hash = tt_hash_words(d->key.words, d->key.count);

@@ -51,6 +51,10 @@ typedef struct tt_device_options {
 tt_status tt_device_open(const tt_device_options *options, tt_device **out_device) TT_MUST_USE;
 /* Runs what is queued, stops the thread, frees plans and client. Storages must be gone, or are leaked with their buffers. */
 void tt_device_close(tt_device *d);
+/* For the end of the process, while tensors are still there: waits for what was begun, then stops the threads and the
+ * plugin's client. Every later call fails with a message that says so. A plugin with threads at work while the process
+ * runs static destructors may crash. */
+void tt_device_end(tt_device *d);
 /* In a forked child nothing of the device may be used: every later call fails with a message that says so. */
 void tt_device_mark_forked(tt_device *d);
 

@@ -317,6 +317,35 @@ static void child(tt_device *d, tensor *ready, tensor *pending) {
   tt_device_close(d);
 }
 
+/* In a process of its own, since what is left then lies until the process is gone. */
+static void end_and_use(void) {
+  tt_device *d = mock_open();
+  tensor a = counting(d, 4), b = CALL(d, "neg", arg(&a)), c;
+  tt_device_end(d);
+  tt_device_end(d);
+  static const char message[] = "the process is about to exit";
+  float x[4];
+  CHECK_FAILS(TRY_CALL(d, &c, "neg", arg(&a)), TT_UNAVAILABLE, message);
+  CHECK_FAILS(tt_device_synchronize(d), TT_UNAVAILABLE, message);
+  CHECK_FAILS(read_floats(&b, x), TT_UNAVAILABLE, message);
+  TT_CHECK_STR_EQ(tt_device_describe(d).platform, "cpu");
+  drop(&b);
+  drop(&a);
+  tt_device_close(d);
+}
+
+TT_TEST(after_the_end_every_call_fails_and_tensors_may_die) {
+  fflush(stdout);
+  pid_t pid = fork();
+  if (!pid) {
+    end_and_use();
+    fflush(stdout);
+    _exit(tt_test_failures != 0);
+  }
+  int status = -1;
+  TT_CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
 MOCK_TEST(a_forked_child_is_told_and_the_parent_goes_on, .inline_cost = 1e-9) {
   tensor a = counting(d, 4);
   mock.delay_us(TT_MOCK_EXECUTE, 50000);

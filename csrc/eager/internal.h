@@ -328,6 +328,9 @@ typedef struct tt_cuts { /* ends of regions, counted back from the last call */
 tt_cuts tt_repeat_add(tt_repeat *r, tt_plan *plan);
 void tt_repeat_reset(tt_repeat *r);
 
+/* Once it is not LIVE, every call fails, and memory lies where it is. */
+typedef enum tt_device_state { TT_DEVICE_LIVE, TT_DEVICE_FORKED, TT_DEVICE_ENDED } tt_device_state;
+
 struct tt_device {
   tt_device_options options;
   char *plugin_path, *xla_options, *quick_options, *dump_dir;
@@ -336,7 +339,8 @@ struct tt_device {
   tt_cache *cache;
   bool is_cpu; /* programs run on the thread that starts them; else the device computes by itself */
   tt_target target;
-  atomic_bool forked, launch_blocking, defer;
+  atomic_uchar state; /* tt_device_state */
+  atomic_bool launch_blocking, defer;
   atomic_flag dispatching; /* the dispatch flag */
   uint64_t stamp;
   tt_key key;
@@ -367,7 +371,10 @@ static inline bool tt_device_try_enter(tt_device *d) {
   return !atomic_flag_test_and_set_explicit(&d->dispatching, memory_order_acquire);
 }
 static inline void tt_device_leave(tt_device *d) { atomic_flag_clear_explicit(&d->dispatching, memory_order_release); }
-tt_status tt_device_usable(tt_device *d) TT_MUST_USE; /* not forked */
+static inline bool tt_device_is_live(const tt_device *d) {
+  return atomic_load_explicit(&d->state, memory_order_relaxed) == TT_DEVICE_LIVE;
+}
+tt_status tt_device_usable(tt_device *d) TT_MUST_USE; /* live */
 void *tt_device_wait_begin(tt_device *d);
 void tt_device_wait_end(tt_device *d, void *token);
 

@@ -197,7 +197,7 @@ static bool stream_finished(const tt_device *d, uint64_t submitted) {
 
 bool tt_device_finished(const tt_device *d, uint64_t submitted) {
   if (stream_finished(d, submitted)) return true;
-  if (d->is_cpu || atomic_load_explicit(&d->forked, memory_order_relaxed)) return false;
+  if (d->is_cpu || !tt_device_is_live(d)) return false;
   tt_flight_poll((tt_device *)(uintptr_t)d);
   return stream_finished(d, submitted);
 }

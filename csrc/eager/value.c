@@ -90,7 +90,7 @@ bool tt_value_drop(tt_value *v) {
       atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1)
     return false;
   /* In a forked child the plugin's threads are gone and its locks may be held for ever: let the memory lie. */
-  if (v->buffer && !atomic_load_explicit(&v->device->forked, memory_order_relaxed))
+  if (v->buffer && tt_device_is_live(v->device))
     tt_buffer_destroy(v->device->client, v->buffer);
   tt_status_free(v->error);
   return true;

@@ -55,7 +55,7 @@ static tt_status compile_ops(tt_dtype t, int first, int last) {
 }
 
 TT_TEST(elementwise_compiles) {
-  if (!test_client()) return;
+  if (!tt_test_client()) return;
   for (int d = 0; d < DTYPES; d++) {
     tt_status together = compile_ops(all_dtypes[d], 0, UNARIES + BINARIES);
     if (!together) continue;
@@ -72,7 +72,7 @@ TT_TEST(elementwise_compiles) {
 }
 
 TT_TEST(convert_and_bitcast_compile) {
-  if (!test_client()) return;
+  if (!tt_test_client()) return;
   for (int d = 0; d < DTYPES; d++) {
     for (int bitcast = 0; bitcast < 2; bitcast++) {
       program p;
@@ -239,7 +239,7 @@ TT_TEST(bitcast_values) {
       hlo_bitcast(b, bytes, TT_F64), hlo_bitcast(b, words, TT_C64), hlo_bitcast(b, hlo_bitcast(b, c, TT_C128), TT_C64),
       hlo_bitcast(b, d, TT_BOOL),    hlo_bitcast(b, bytes, TT_C64)};
   program_end(&p, true, sizeof out / sizeof *out, out);
-  for (int i = 0; test_client() && i < 11; i++) {
+  for (int i = 0; tt_test_client() && i < 11; i++) {
     if (i == 9) continue;
     bool from_doubles = i >= 4 && i != 8;
     TT_CHECK(!memcmp(p.outputs[i], from_doubles ? (const void *)doubles : (const void *)numbers, 16));

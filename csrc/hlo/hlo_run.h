@@ -8,23 +8,9 @@
 
 #include "hlo/hlo.h"
 #include "pjrt/pjrt.h"
-#include "tests/tt_test.h"
+#include "tests/tt_plugin.h"
 
 enum { MAX_VALUES = 16, MAX_BYTES = 4096 };
-
-static tt_client *test_client(void) {
-  static tt_client *client;
-  const char *path = getenv("TT_TEST_PLUGIN");
-  if (client || !path || !*path) return client;
-  tt_plugin *plugin = NULL;
-  tt_status s = tt_plugin_load(path, &plugin);
-  if (!s) s = tt_client_create(plugin, &client);
-  if (s) {
-    fprintf(stderr, "%s: %s\n", path, tt_status_message(s));
-    exit(2);
-  }
-  return client;
-}
 
 /* ---- one program -------------------------------------------------------------------------------------------- */
 
@@ -45,7 +31,7 @@ static hlo_builder *program_begin(program *p) {
 
 static hlo_value program_input(program *p, tt_dtype dtype, int rank, const int64_t *dims, const void *data) {
   static const unsigned char zeros[MAX_BYTES];
-  tt_client *c = test_client();
+  tt_client *c = tt_test_client();
   if (c) TT_CHECK_OK(tt_buffer_from_host(c, 0, dtype, rank, dims, data ? data : zeros, &p->inputs[p->input_count]));
   p->input_count++;
   return hlo_param(p->b, hlo_type_make(p->b, dtype, rank, dims), NULL);
@@ -56,7 +42,7 @@ static const tt_compile_options options = {.env_overrides = "xla_cpu_enable_fast
 
 /* Compiles, and returns the plugin's failure; runs if `run`. Ends the program. */
 static tt_status program_try(program *p, bool run) {
-  tt_client *c = test_client();
+  tt_client *c = tt_test_client();
   const char *text;
   size_t size;
   tt_executable *e = NULL;
@@ -106,12 +92,12 @@ static inline void check_floats(const program *p, int output, int count, const f
 #define CHECK_FLOATS(p, output, tolerance, ...)                                                                       \
   do {                                                                                                                \
     const float expected_[] = {__VA_ARGS__};                                                                          \
-    if (test_client()) check_floats(p, output, sizeof expected_ / sizeof *expected_, expected_, tolerance, __LINE__); \
+    if (tt_test_client()) check_floats(p, output, sizeof expected_ / sizeof *expected_, expected_, tolerance, __LINE__); \
   } while (0)
 #define CHECK_BYTES(p, output, type, ...)                                           \
   do {                                                                              \
     const type expected_[] = {__VA_ARGS__};                                         \
-    if (test_client() && memcmp((p)->outputs[output], expected_, sizeof expected_)) \
+    if (tt_test_client() && memcmp((p)->outputs[output], expected_, sizeof expected_)) \
       TT_CHECK_FAILED("output %d differs", output);                                 \
   } while (0)
 

@@ -193,7 +193,7 @@ TT_TEST(convolution_values) {
       }
     }
   }
-  if (test_client()) check_floats(&p, 0, 10, &expected[0][0], 1e-6f, __LINE__);
+  if (tt_test_client()) check_floats(&p, 0, 10, &expected[0][0], 1e-6f, __LINE__);
 }
 
 TT_TEST(dot_values) {
@@ -258,7 +258,7 @@ TT_TEST(random_bits) {
     hlo_rng_bits(b, state, dtypes[i % 4], 2, DIMS(3, 5), out + 2 * i);
   }
   program_end(&p, true, 16, out);
-  for (int i = 0; test_client() && i < 8; i++) {
+  for (int i = 0; tt_test_client() && i < 8; i++) {
     TT_CHECK(memcmp(p.outputs[2 * i], (uint64_t[]){1, 2, 3}, i < 4 ? 16 : 24)); /* the state has moved */
     int ones = 0, bits = 15 * 8 * (int)tt_dtype_bytes(dtypes[i % 4]);
     for (int k = 0; k < bits; k++) ones += p.outputs[2 * i + 1][k / 8] >> k % 8 & 1;
@@ -334,7 +334,7 @@ TT_TEST(aliasing_and_zero_elements) {
 }
 
 TT_TEST(custom_call_parses) { /* the plugin knows no such target, and says so */
-  if (!test_client()) return;
+  if (!tt_test_client()) return;
   program p;
   hlo_builder *b = program_begin(&p);
   hlo_value x = input_f32(&p, 1, DIMS(2), NULL), out;

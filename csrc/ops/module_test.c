@@ -133,7 +133,7 @@ typedef struct host_array {
 
 /* Compiles, and runs on these arrays. False without a plugin. */
 static bool module_run(const module *m, int count, const host_array *arrays, char out[][64]) {
-  tt_client *c = client_get();
+  tt_client *c = tt_test_client();
   tt_executable *e = NULL;
   if (!c) return false;
   TT_CHECK_OK(tt_executable_compile(c, m->text.data, m->text.size, NULL, &e));
@@ -292,7 +292,7 @@ static tt_program *list_scaled(void) {
 static bool kernels_registered(void) {
   const char *path = getenv("TT_TEST_PLUGIN");
   tt_plugin *plugin;
-  if (!path || !client_get() || tt_plugin_load(path, &plugin)) return false;
+  if (!path || !tt_test_client() || tt_plugin_load(path, &plugin)) return false;
   tt_status status = tt_plugin_register(plugin, TT_KERNEL_COUNT, tt_kernels);
   tt_status_free(status);
   return !status;

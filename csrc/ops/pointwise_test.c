@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "pjrt/pjrt.h"
-#include "tests/tt_test.h"
+#include "tests/tt_plugin.h"
 
 #define TT_FAMILIES_UNDER_TEST(X) \
   X(pointwise) X(compare) X(activation) X(special) X(bessel) X(polynomial) X(foreach) X(optim) X(amp)
@@ -144,16 +144,6 @@ static void prepare(fixture *f, const tt_op *op, tt_dtype dtype) {
   if (!strcmp(op->name, "where.self")) set_dtype(f, 0, TT_BOOL);
 }
 
-static tt_client *client_get(void) {
-  static tt_client *client;
-  const char *path = getenv("TT_TEST_PLUGIN");
-  tt_plugin *plugin;
-  if (client || !path || !*path) return client;
-  tt_status s = tt_plugin_load(path, &plugin);
-  TT_CHECK_OK(s ? s : tt_client_create(plugin, &client));
-  return client;
-}
-
 /* ---- every row ----------------------------------------------------------------------------------------------- */
 
 static bool takes_floats(const tt_op *op) {
@@ -164,7 +154,7 @@ static bool takes_floats(const tt_op *op) {
 }
 
 static void check_compiles(const tt_op *op, const tt_program *p) {
-  tt_client *c = client_get();
+  tt_client *c = tt_test_client();
   tt_executable *e = NULL;
   const tt_compile_options quick = {.env_overrides = "xla_backend_optimization_level=0"};
   tt_status s = c ? tt_executable_compile(c, text_of(p), strlen(text_of(p)), &quick, &e) : TT_OK;
@@ -229,7 +219,7 @@ static void compare(const char *name, tt_dtype dtype, int64_t count, const void 
 /* Runs a row over vectors of float32 or int32, and compares the first result with `expected`. */
 static void check_answer(const char *name, tt_dtype dtype, int64_t count, int operands, const void *const *data,
                          const char *text, const void *expected) {
-  tt_client *c = client_get();
+  tt_client *c = tt_test_client();
   if (!c) return;
   fixture f = {0};
   const int64_t stride = 1;

@@ -8,7 +8,7 @@
 
 #include "ops/program_text.h"
 #include "pjrt/pjrt.h"
-#include "tests/tt_test.h"
+#include "tests/tt_plugin.h"
 
 /* ---- calls -------------------------------------------------------------------------------------------------- */
 
@@ -87,16 +87,6 @@ static inline void check_has_not(const fixture *f, const char *text) {
 
 /* ---- running ------------------------------------------------------------------------------------------------ */
 
-static tt_client *client_get(void) {
-  static tt_client *client;
-  const char *path = getenv("TT_TEST_PLUGIN");
-  tt_plugin *plugin;
-  if (client || !path) return client;
-  TT_CHECK_OK(tt_plugin_load(path, &plugin));
-  TT_CHECK_OK(tt_client_create(plugin, &client));
-  return client;
-}
-
 static double number_of(const fixture *f, const tt_number_source *n) {
   const tt_arg *a = &f->args[n->arg];
   switch (n->from) {
@@ -127,7 +117,7 @@ static tt_pjrt_buffer *pack_buffer(tt_client *c, const fixture *f, int pack) {
 
 /* Runs the program; out[i] gets output i's bytes (malloc'ed). False without a plugin. */
 static bool run(const fixture *f, void **out) {
-  tt_client *c = client_get();
+  tt_client *c = tt_test_client();
   const tt_program *p = f->program;
   if (!c || !p) return false;
   tt_executable *e = NULL;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "pjrt/pjrt.h"
-#include "tests/tt_test.h"
+#include "tests/tt_plugin.h"
 
 /* row, arguments, answer. Arguments: x2,3 a float tensor of that shape, p one of positive numbers, i int64, b bool, u
  * uint8 (a pattern, or "=1,2" repeated), {x2;-} a list of tensors, - none, 3 an int, T and F bools, #0.5 a number,
@@ -440,16 +440,6 @@ static tt_status build(fixture *f, const char *row, bool is_cpu, tt_program **ou
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-static tt_client *client_get(void) {
-  static tt_client *client;
-  const char *path = getenv("TT_TEST_PLUGIN");
-  tt_plugin *plugin;
-  if (client || !path) return client;
-  TT_CHECK_OK(tt_plugin_load(path, &plugin));
-  TT_CHECK_OK(tt_client_create(plugin, &client));
-  return client;
-}
-
 static tt_pjrt_buffer *pack(tt_client *c, const fixture *f, const tt_program *p, tt_pack which) {
   static const tt_dtype dtypes[] = {TT_F32, TT_F64, TT_I64};
   int64_t count = p->number_count;
@@ -469,7 +459,7 @@ static tt_pjrt_buffer *pack(tt_client *c, const fixture *f, const tt_program *p,
 
 /* outputs[i] gets output i's bytes, in the fixture's arena. */
 static bool run(fixture *f, const tt_program *p, void **outputs) {
-  tt_client *c = client_get();
+  tt_client *c = tt_test_client();
   tt_executable *e = NULL;
   const tt_compile_options options = {.env_overrides = "xla_cpu_enable_fast_min_max=false"};
   if (c) TT_CHECK_OK(tt_executable_compile(c, text_of(p), strlen(text_of(p)), &options, &e));

@@ -88,12 +88,16 @@ tt_status tt_client_open(tt_plugin *p, int cpu_devices, tt_client **out_client) 
 
 tt_status tt_client_create(tt_plugin *p, tt_client **out_client) { return tt_client_open(p, 1, out_client); }
 
+void tt_client_stop(tt_client *c) {
+  if (!c->client) return;
+  TT_PJRT_CALL_ARGS(Client_Destroy, args, .client = c->client);
+  tt_pjrt_ignore(c->api, c->api->Client_Destroy(&args));
+  c->client = NULL;
+}
+
 void tt_client_destroy(tt_client *c) {
   if (!c) return;
-  if (c->client) {
-    TT_PJRT_CALL_ARGS(Client_Destroy, args, .client = c->client);
-    tt_pjrt_ignore(c->api, c->api->Client_Destroy(&args));
-  }
+  tt_client_stop(c);
   for (int i = 0; i < c->device_count; i++) free(c->device_kinds[i]);
   free(c->device_kinds);
   free(c->platform);

@@ -68,6 +68,8 @@ tt_status tt_plugin_register(tt_plugin *p, int count, const tt_handler *handlers
 /* A client over the plugin; on the CPU platform with one device. */
 tt_status tt_client_create(tt_plugin *p, tt_client **out_client) TT_MUST_USE;
 void tt_client_destroy(tt_client *c);
+/* Ends the plugin's side, with its threads; only what names and describes may be asked from then on. */
+void tt_client_stop(tt_client *c);
 tt_plugin *tt_client_plugin(const tt_client *c);
 /* "cpu", "tpu", ...; valid while the client lives. */
 const char *tt_client_platform(const tt_client *c);

@@ -20,6 +20,7 @@ typedef struct tt_test {
 
 static tt_test *tt_test_first, **tt_test_last = &tt_test_first;
 static int tt_test_failures; /* of the test that runs */
+static void (*tt_test_at_end)(void);
 
 #define TT_TEST(test_name)                                                 \
   static void tt_test_##test_name(void);                                   \
@@ -65,6 +66,7 @@ int main(int argc, char **argv) {
     ran++;
     failed += tt_test_failures != 0;
   }
+  if (tt_test_at_end) tt_test_at_end();
   printf("%d tests, %d failed\n", ran, failed);
   return failed != 0;
 }

@@ -98,7 +98,11 @@ bool in_bad_fork() { return forked; }
 void set_search_dirs(std::vector<std::string> dirs) { search_dirs = std::move(dirs); }
 
 void shutdown() {
-  if (tt_device* d = device_if_open(); d && !forked) tt_status_free(tt_device_synchronize(d));
+  tt_device* d = device_if_open();
+  if (!d || forked) return;
+  void* token = wait_begin();  // a thread that is joined may be fetching a program through Python
+  tt_device_end(d);
+  wait_end(token);
 }
 
 // ---- failures ------------------------------------------------------------------------------------------------
