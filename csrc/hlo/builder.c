@@ -13,6 +13,7 @@ hlo_builder *hlo_builder_create(tt_arena *arena, const char *function_name, bool
   hlo_type *poison = tt_arena_alloc(arena, sizeof *poison + HLO_MAX_RANK * sizeof *poison->dims);
   poison->dtype = TT_F32;
   for (int i = 0; i < HLO_MAX_RANK; i++) poison->dims[i] = 1;
+  poison->bounds = poison->dims;
   b->poison = poison;
   return b;
 }
@@ -80,7 +81,7 @@ bool hlo_check_operands(hlo_builder *b, const char *name, int count, const hlo_v
 
 bool hlo_check_static(hlo_builder *b, const char *name, hlo_value x) {
   if (!x.type->dynamic) return true;
-  hlo_op_fail(b, name, "needs a static shape, got %s", hlo_type_text(b, x.type));
+  hlo_op_fail(b, name, "needs a static shape, got one known only at run time up to %s", hlo_type_text(b, x.type));
   return false;
 }
 

@@ -69,11 +69,16 @@ static hlo_value constant(hlo_builder *b, const hlo_type *type, const char *text
 
 static const hlo_type *scalar_type(hlo_builder *b, tt_dtype dtype) { return hlo_type_make(b, dtype, 0, NULL); }
 
+/* The number as an integer that might have a symbol in it; 0 if it can't. */
+static int64_t whole(double number) { return fabs(number) < 0x1p58 && floor(number) == number ? (int64_t)number : 0; }
+
 hlo_value hlo_scalar_f64(hlo_builder *b, tt_dtype dtype, double number) {
+  if (hlo_number_is_symbolic(b, whole(number))) return hlo_symbolic_number(b, dtype, (int64_t)number);
   return constant(b, scalar_type(b, dtype), number_text(b, dtype, number));
 }
 
 hlo_value hlo_scalar_i64(hlo_builder *b, tt_dtype dtype, int64_t number) {
+  if (hlo_number_is_symbolic(b, number)) return hlo_symbolic_number(b, dtype, number);
   return constant(b, scalar_type(b, dtype), integer_text(b, dtype, number));
 }
 
@@ -86,25 +91,23 @@ hlo_value hlo_scalar_complex(hlo_builder *b, tt_dtype dtype, double re, double i
 }
 
 hlo_value hlo_full_f64(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims, double number) {
+  if (hlo_number_is_symbolic(b, whole(number))) return hlo_broadcast_to(b, hlo_scalar_f64(b, dtype, number), rank, dims);
   return constant(b, hlo_type_make(b, dtype, rank, dims), number_text(b, dtype, number));
 }
 
 hlo_value hlo_full_i64(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims, int64_t number) {
+  if (hlo_number_is_symbolic(b, number)) return hlo_broadcast_to(b, hlo_scalar_i64(b, dtype, number), rank, dims);
   return constant(b, hlo_type_make(b, dtype, rank, dims), integer_text(b, dtype, number));
-}
-
-static hlo_value like(hlo_builder *b, hlo_value x, const char *text) {
-  return hlo_with_bounds_of(b, constant(b, hlo_type_with_bounds(b, x.type, 0), text), x);
 }
 
 hlo_value hlo_like_f64(hlo_builder *b, hlo_value x, double number) {
   if (!hlo_check_operands(b, "stablehlo.constant", 1, &x)) return hlo_none(b);
-  return like(b, x, number_text(b, x.type->dtype, number));
+  return hlo_full_f64(b, x.type->dtype, x.type->rank, x.type->dims, number);
 }
 
 hlo_value hlo_like_i64(hlo_builder *b, hlo_value x, int64_t number) {
   if (!hlo_check_operands(b, "stablehlo.constant", 1, &x)) return hlo_none(b);
-  return like(b, x, integer_text(b, x.type->dtype, number));
+  return hlo_full_i64(b, x.type->dtype, x.type->rank, x.type->dims, number);
 }
 
 /* The largest number of the dtype, or the lowest one. */
@@ -115,7 +118,7 @@ static hlo_value extreme(hlo_builder *b, tt_dtype dtype, bool highest) {
     case TT_CLASS_INT: {
       bool is_signed = tt_dtype_table[dtype].is_signed;
       uint64_t top = UINT64_MAX >> (64 - bits + is_signed);
-      return hlo_scalar_i64(b, dtype, (int64_t)(highest ? top : is_signed ? ~top : 0));
+      return constant(b, scalar_type(b, dtype), int_text(b, dtype, highest ? top : is_signed ? ~top : 0));
     }
     case TT_CLASS_FLOAT: return hlo_scalar_f64(b, dtype, highest ? tt_float_highest(dtype) : -tt_float_highest(dtype));
     case TT_CLASS_COMPLEX: break;
@@ -127,6 +130,8 @@ hlo_value hlo_scalar_lowest(hlo_builder *b, tt_dtype dtype) { return extreme(b, 
 hlo_value hlo_scalar_highest(hlo_builder *b, tt_dtype dtype) { return extreme(b, dtype, true); }
 
 hlo_value hlo_constant_i64s(hlo_builder *b, int count, const int64_t *numbers) {
+  for (int i = 0; i < count; i++)
+    if (hlo_number_is_symbolic(b, numbers[i])) return hlo_fail_symbolic(b, numbers[i]);
   const char *list = count ? hlo_shape_text(b, count, numbers) : "";
   return constant(b, hlo_type_make(b, TT_I64, 1, (int64_t[]){count}), list);
 }
@@ -137,6 +142,6 @@ hlo_value hlo_iota(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims
   if (tt_dtype_is_bool(dtype)) return hlo_op_fail(b, name, "bool is not supported");
   const hlo_type *type = hlo_type_make(b, dtype, rank, dims);
   if (hlo_failed(b)) return hlo_none(b);
-  hlo_add_cost(b, (double)hlo_type_numel(type));
+  hlo_add_cost(b, hlo_type_work(type));
   return hlo_emit(b, name, 0, NULL, tt_arena_printf(b->arena, "iota_dimension = %d : i64", axis), type);
 }

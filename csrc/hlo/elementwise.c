@@ -100,7 +100,7 @@ static bool check_class(hlo_builder *b, const char *name, hlo_value x, unsigned 
 /* A 0-dim x becomes of like's shape; any other x is left alone. */
 static hlo_value broadcast_scalar(hlo_builder *b, hlo_value x, const hlo_value like) {
   if (x.type->rank || !like.type->rank) return x;
-  return hlo_with_bounds_of(b, hlo_broadcast_in_dim(b, x, like.type->rank, like.type->dims, NULL), like);
+  return hlo_broadcast_in_dim(b, x, like.type->rank, like.type->dims, NULL);
 }
 
 /* Makes two operands equal in shape, or fails. */
@@ -126,7 +126,7 @@ static hlo_value emit_elementwise(hlo_builder *b, const char *name, int count, c
                                   const char *attributes, tt_dtype result, int cost) {
   const hlo_type *widest = operands[0].type;
   for (int i = 1; i < count; i++) widest = operands[i].type->rank ? operands[i].type : widest;
-  hlo_add_cost(b, (double)hlo_type_numel(widest) * cost);
+  hlo_add_cost(b, hlo_type_work(widest) * cost);
   return hlo_emit(b, name, count, operands, attributes, hlo_type_with_dtype(b, widest, result));
 }
 
@@ -304,15 +304,15 @@ static hlo_value bitcast_real(hlo_builder *b, hlo_value x, tt_dtype dtype) {
     int64_t dims[HLO_MAX_RANK];
     for (int i = 0; i < rank; i++) dims[i] = x.type->dims[i];
     dims[rank] = from / to;
-    result = hlo_type_make_bounded(b, dtype, rank + 1, dims, x.type->dynamic);
+    result = hlo_type_make(b, dtype, rank + 1, dims);
   } else {
     if (!rank || x.type->dims[rank - 1] != to / from) {
       return hlo_op_fail(b, name, "%s does not end in %d elements that make one %s", hlo_type_text(b, x.type),
                          (int)(to / from), tt_dtype_name(dtype));
     }
-    result = hlo_type_make_bounded(b, dtype, rank - 1, x.type->dims, x.type->dynamic);
+    result = hlo_type_make(b, dtype, rank - 1, x.type->dims);
   }
-  hlo_add_cost(b, (double)hlo_type_numel(x.type));
+  hlo_add_cost(b, hlo_type_work(x.type));
   return hlo_emit(b, name, 1, &x, NULL, result);
 }
 

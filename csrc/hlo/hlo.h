@@ -18,11 +18,13 @@
 
 enum { HLO_MAX_RANK = 64 };
 
-/* An array type. `dynamic` has bit d set when dimension d is bounded: dims[d] is then the bound. */
+/* An array type. `dynamic` has bit d set when dimension d is known only at run time (see symbols below): the array then
+ * has room for bounds[d]. */
 typedef struct hlo_type {
   tt_dtype dtype;
   int rank;
   uint64_t dynamic;
+  const int64_t *bounds; /* dims, where all are static */
   int64_t dims[];
 } hlo_type;
 
@@ -75,12 +77,24 @@ void hlo_add_cost(hlo_builder *b, double units);
 
 const hlo_type *hlo_type_make(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims);
 const hlo_type *hlo_type_with_dtype(hlo_builder *b, const hlo_type *t, tt_dtype dtype);
-/* The same with another mask of bounded dimensions. */
-const hlo_type *hlo_type_with_bounds(hlo_builder *b, const hlo_type *t, uint64_t dynamic);
-int64_t hlo_type_numel(const hlo_type *t);
+int64_t hlo_type_numel(const hlo_type *t); /* the product of dims */
 bool hlo_type_equal(const hlo_type *a, const hlo_type *b);
 /* Appends "tensor<2x3xf32>". */
 void hlo_type_print(tt_strbuf *s, const hlo_type *t);
+
+/* ---- symbols: sizes known only at run time ------------------------------------------------------------------ */
+
+/* A size that is known only at run time goes through a lowering as a number like any other, its symbol: a large prime.
+ * As a dimension, a multiple of a symbol is that multiple of the size; the array has room for the bound, and what lies
+ * beyond the size is arbitrary. As a number, a multiple of a symbol plus a little is computed at run time. Operations that
+ * would let what lies beyond be seen mask it, or fail; and a number or dimension that can't be told from a symbol fails
+ * as well. Whoever builds with symbols has another way when it fails: the exact sizes. */
+enum { HLO_MAX_SYMBOLS = 4 };
+int64_t hlo_symbol(int index);
+/* Gives the size that a symbol stands for, as a 0-dim i64. */
+typedef hlo_value (*hlo_size_fn)(hlo_builder *b, void *context, int symbol);
+/* From here on the first `count` symbols mean sizes up to these bounds. */
+void hlo_builder_set_symbols(hlo_builder *b, int count, const int64_t *bounds, hlo_size_fn size, void *context);
 
 /* ---- parameters, results ------------------------------------------------------------------------------------ */
 
@@ -92,7 +106,7 @@ void hlo_return(hlo_builder *b, int count, const hlo_value *values);
 
 /* ---- constants ---------------------------------------------------------------------------------------------- */
 
-/* 0-dim constants of any dtype; the number is rounded or wrapped to it as a C cast would (bool: != 0). */
+/* 0-dim numbers of any dtype, constants unless there is a symbol in them; the number is rounded or wrapped to it as a C cast would (bool: != 0). */
 hlo_value hlo_scalar_f64(hlo_builder *b, tt_dtype dtype, double number);
 hlo_value hlo_scalar_i64(hlo_builder *b, tt_dtype dtype, int64_t number);
 hlo_value hlo_scalar_complex(hlo_builder *b, tt_dtype dtype, double re, double im);
@@ -185,12 +199,6 @@ hlo_value hlo_dynamic_update_slice(hlo_builder *b, hlo_value x, hlo_value update
 hlo_value hlo_pad(hlo_builder *b, hlo_value x, hlo_value padding, const int64_t *low, const int64_t *high,
                   const int64_t *interior);
 hlo_value hlo_concatenate(hlo_builder *b, int count, const hlo_value *values, int dim);
-/* Dimension dim becomes bounded: its present size is the bound, the 0-dim i32 `size` how much of it counts. */
-hlo_value hlo_set_dimension_size(hlo_builder *b, hlo_value x, hlo_value size, int dim);
-/* A 0-dim i32. */
-hlo_value hlo_get_dimension_size(hlo_builder *b, hlo_value x, int dim);
-/* Gives the static x the bounded dimensions of `like`, which has the same dims. */
-hlo_value hlo_with_bounds_of(hlo_builder *b, hlo_value x, hlo_value like);
 
 /* ---- regions: reduce, windows, loops, sort ------------------------------------------------------------------ */
 

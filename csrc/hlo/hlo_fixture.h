@@ -20,6 +20,12 @@ static inline hlo_value param(fixture *f, tt_dtype dtype, int rank, const int64_
   return hlo_param(f->b, hlo_type_make(f->b, dtype, rank, dims), NULL);
 }
 
+/* The size of f->d is f->n. */
+static hlo_value fixture_size(hlo_builder *b, void *context, int symbol) {
+  (void)symbol;
+  return hlo_convert(b, ((fixture *)context)->n, TT_I64);
+}
+
 static void fixture_begin(fixture *f) {
   *f = (fixture){.arena = TT_ARENA_INIT};
   f->b = hlo_builder_create(&f->arena, "f", false);
@@ -33,7 +39,8 @@ static void fixture_begin(fixture *f) {
   f->n = param(f, TT_I32, 0, NULL);                                                                        /* %7 */
   f->q = param(f, TT_F32, 2, DIMS(4, 4));                                                                  /* %8 */
   f->u = param(f, TT_U8, 1, DIMS(8));                                                                      /* %9 */
-  f->d = hlo_param(f->b, hlo_type_with_bounds(f->b, hlo_type_make(f->b, TT_F32, 2, DIMS(2, 3)), 1), NULL); /* %10 */
+  hlo_builder_set_symbols(f->b, 1, DIMS(2), fixture_size, f);
+  f->d = param(f, TT_F32, 2, DIMS(hlo_symbol(0), 3));                                                      /* %10 */
   f->k = param(f, TT_BOOL, 0, NULL);                                                                       /* %11 */
 }
 
@@ -82,6 +89,5 @@ static void body_text(fixture *f, char *out, size_t capacity) {
 #define I "tensor<2x3xi32>"
 #define P "tensor<2x3xi1>"
 #define C "tensor<2x3xcomplex<f32>>"
-#define D "tensor<?x3xf32, #stablehlo.bounds<2, ?>>"
 
 #endif

@@ -28,6 +28,10 @@ struct hlo_builder {
   const char *result_types; /* of the function: null until hlo_return */
   hlo_precision precision;
   double cost;
+  int symbol_count;
+  int64_t symbol_bounds[HLO_MAX_SYMBOLS];
+  hlo_size_fn size_fn;
+  void *size_context;
   const hlo_type *poison; /* rank 0, but with readable dims: what values of a failed builder have as type */
 };
 
@@ -83,9 +87,24 @@ void hlo_emit_reduction(hlo_builder *b, const char *name, int n, const hlo_value
 int64_t hlo_window_count(int64_t size, int64_t window, int64_t stride, int64_t base_dilation, int64_t window_dilation,
                          int64_t low, int64_t high);
 
-/* A type with the given dynamic mask. */
-const hlo_type *hlo_type_make_bounded(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims, uint64_t dynamic);
+/* How many elements the array has room for: what operations on it cost. */
+double hlo_type_work(const hlo_type *t);
 bool hlo_type_same_shape(const hlo_type *a, const hlo_type *b);
+
+/* ---- symbol.c ---- */
+bool hlo_dim_is_symbolic(const hlo_builder *b, int64_t dim);
+/* False if the dimension can't be told. */
+bool hlo_dim_bound(const hlo_builder *b, int64_t dim, int64_t *out_bound);
+/* The numbers with bounds in place of symbols. */
+const int64_t *hlo_bounds_of(hlo_builder *b, int count, const int64_t *numbers);
+hlo_value hlo_fail_symbolic(hlo_builder *b, int64_t number);
+/* True if the number must be computed at run time, or can't be told from one. */
+bool hlo_number_is_symbolic(const hlo_builder *b, int64_t number);
+hlo_value hlo_symbolic_number(hlo_builder *b, tt_dtype dtype, int64_t number);
+/* x with `fill` (0-dim) in what lies beyond the sizes of those of its dimensions that are in the mask `axes`. */
+hlo_value hlo_mask_beyond(hlo_builder *b, hlo_value x, uint64_t axes, hlo_value fill);
+/* True if the elements of the one are those of the other in the same order, also beyond the sizes. */
+bool hlo_reshape_keeps_order(const hlo_type *from, const hlo_type *to);
 
 /* Texts in the arena. take_text moves a non-empty string there and frees it. */
 const char *hlo_take_text(hlo_builder *b, tt_strbuf *s);

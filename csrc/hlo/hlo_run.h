@@ -32,9 +32,10 @@ static hlo_builder *program_begin(program *p) {
 static hlo_value program_input(program *p, tt_dtype dtype, int rank, const int64_t *dims, const void *data) {
   static const unsigned char zeros[MAX_BYTES];
   tt_client *c = tt_test_client();
-  if (c) TT_CHECK_OK(tt_buffer_from_host(c, 0, dtype, rank, dims, data ? data : zeros, &p->inputs[p->input_count]));
+  const hlo_type *type = hlo_type_make(p->b, dtype, rank, dims);
+  if (c) TT_CHECK_OK(tt_buffer_from_host(c, 0, dtype, rank, type->bounds, data ? data : zeros, &p->inputs[p->input_count]));
   p->input_count++;
-  return hlo_param(p->b, hlo_type_make(p->b, dtype, rank, dims), NULL);
+  return hlo_param(p->b, type, NULL);
 }
 
 /* XLA's CPU backend drops NaN in maximum and minimum unless told not to; it costs nothing that could be measured. */

@@ -301,25 +301,41 @@ TT_TEST(shapes) {
   CHECK_BYTES(&p, 11, int32_t, 3, 3);
 }
 
-TT_TEST(bounded_dimensions) {
+static hlo_value run_size(hlo_builder *b, void *context, int symbol) {
+  (void)b;
+  return ((hlo_value *)context)[symbol];
+}
+
+/* Of [4, 2] numbers the first n rows count; NaN and indices outside lie beyond, and are never seen. */
+TT_TEST(sizes_known_at_run_time) {
+  const int64_t n = hlo_symbol(0);
   program p;
   hlo_builder *b = program_begin(&p);
-  hlo_value x = input_f32(&p, 2, DIMS(4, 2), (float[]){1, 2, 3, 4, 5, 6, 7, 8}),
-            size = input_i32(&p, 0, NULL, (int32_t[]){3});
-  hlo_value part = hlo_set_dimension_size(b, x, size, 0);
-  hlo_value twice = hlo_mul(b, part, hlo_scalar_f64(b, TT_F32, 2)),
-            moved = hlo_add(b, twice, hlo_like_f64(b, twice, 1));
-  hlo_value turned = hlo_transpose(b, moved, AXES(1, 0));
-  hlo_value dot =
-      hlo_dot_general(b, moved, hlo_full_f64(b, TT_F32, 1, DIMS(2), 1), 0, NULL, NULL, 1, AXES(1), AXES(0), TT_F32);
-  hlo_value out[] = {hlo_reduce(b, moved, HLO_REDUCE_ADD, 1, AXES(0)), hlo_get_dimension_size(b, turned, 1),
-                     hlo_reduce(b, turned, HLO_REDUCE_MAX, 2, AXES(0, 1)),
-                     hlo_reduce(b, dot, HLO_REDUCE_ADD, 1, AXES(0))};
-  program_end(&p, true, 4, out);
-  CHECK_FLOATS(&p, 0, 0, 21, 27);
-  CHECK_BYTES(&p, 1, int32_t, 3);
-  CHECK_FLOATS(&p, 2, 0, 13);
-  CHECK_FLOATS(&p, 3, 0, 48);
+  hlo_value size = program_input(&p, TT_I64, 0, NULL, (int64_t[]){3});
+  hlo_builder_set_symbols(b, 1, DIMS(4), run_size, &size);
+  hlo_value x = input_f32(&p, 2, DIMS(n, 2), (float[]){1, 2, 3, 4, 5, 6, NAN, NAN}),
+            index = program_input(&p, TT_I64, 1, DIMS(n), (int64_t[]){1, 1, 0, 1});
+  hlo_value flat = hlo_reshape(b, x, 1, DIMS(2 * n)), turned = hlo_transpose(b, x, AXES(1, 0)),
+            ones = hlo_full_f64(b, TT_F32, 1, DIMS(n), 1), count = hlo_scalar_f64(b, TT_F32, (double)(2 * n) - 1);
+  static const int zero = 0;
+  hlo_scatter_spec put = {.inserted_count = 1, .inserted_window_dims = &zero, .scatter_dims_count = 1,
+                          .scatter_dims_to_operand_dims = &zero, .index_vector_dim = 1};
+  hlo_value sums = hlo_full_f64(b, TT_F32, 1, DIMS(2), 0);
+  hlo_value out[] = {
+      hlo_reduce(b, x, HLO_REDUCE_ADD, 1, AXES(0)),
+      hlo_reduce(b, turned, HLO_REDUCE_MAX, 2, AXES(0, 1)),
+      hlo_div(b, hlo_reduce(b, flat, HLO_REDUCE_ADD, 1, AXES(0)), count),
+      hlo_dot_general(b, turned, ones, 0, NULL, NULL, 1, AXES(1), AXES(0), TT_F32),
+      hlo_dot_general(b, ones, x, 0, NULL, NULL, 1, AXES(0), AXES(0), TT_F32),
+      hlo_scatter_reduce(b, sums, index, ones, &put, HLO_REDUCE_ADD),
+  };
+  program_end(&p, true, 6, out);
+  CHECK_FLOATS(&p, 0, 0, 9, 12);
+  CHECK_FLOATS(&p, 1, 0, 6);
+  CHECK_FLOATS(&p, 2, 1e-6f, 4.2f);
+  CHECK_FLOATS(&p, 3, 0, 9, 12);
+  CHECK_FLOATS(&p, 4, 0, 9, 12);
+  CHECK_FLOATS(&p, 5, 0, 1, 2);
 }
 
 TT_TEST(aliasing_and_zero_elements) {

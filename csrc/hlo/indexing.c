@@ -71,8 +71,7 @@ static bool lay_out(hlo_builder *b, const char *name, hlo_value indices, int ind
 }
 
 static bool check_index_operands(hlo_builder *b, const char *name, hlo_value operand, hlo_value indices) {
-  return hlo_check_operands(b, name, 2, (hlo_value[]){operand, indices}) && hlo_check_static(b, name, operand) &&
-         hlo_check_static(b, name, indices);
+  return hlo_check_operands(b, name, 2, (hlo_value[]){operand, indices});
 }
 
 /* ---- gather ------------------------------------------------------------------------------------------------- */
@@ -104,7 +103,7 @@ static const char *gather_text(hlo_builder *b, int rank, const hlo_gather_spec *
   add_axes(b, &s, "start_indices_batching_dims", spec->operand_batching_count, spec->start_indices_batching_dims);
   add_axes(b, &s, "start_index_map", spec->start_index_map_count, spec->start_index_map);
   tt_strbuf_printf(&s, "index_vector_dim = %d>, slice_sizes = %s, indices_are_sorted = %s", spec->index_vector_dim,
-                   hlo_array_text(b, rank, spec->slice_sizes), spec->indices_are_sorted ? "true" : "false");
+                   hlo_array_text(b, rank, hlo_bounds_of(b, rank, spec->slice_sizes)), spec->indices_are_sorted ? "true" : "false");
   return hlo_take_text(b, &s);
 }
 
@@ -130,7 +129,7 @@ hlo_value hlo_gather(hlo_builder *b, hlo_value operand, hlo_value indices, const
   }
   const hlo_type *result = hlo_type_make(b, operand.type->dtype, rank, dims);
   if (hlo_failed(b)) return hlo_none(b);
-  hlo_add_cost(b, (double)hlo_type_numel(result));
+  hlo_add_cost(b, hlo_type_work(result));
   return hlo_emit(b, name, 2, (hlo_value[]){operand, indices}, gather_text(b, operand.type->rank, spec), result);
 }
 
@@ -174,6 +173,14 @@ static const char *scatter_text(hlo_builder *b, const hlo_scatter_spec *spec) {
   return hlo_take_text(b, &s);
 }
 
+/* Indices beyond the sizes point outside, so that their updates are dropped. */
+static hlo_value drop_beyond(hlo_builder *b, hlo_value indices, int index_vector_dim) {
+  if (!indices.type->dynamic) return indices;
+  uint64_t all = ~(uint64_t)0;
+  if (index_vector_dim < indices.type->rank) all &= ~((uint64_t)1 << index_vector_dim);
+  return hlo_mask_beyond(b, indices, all, hlo_scalar_i64(b, indices.type->dtype, -1));
+}
+
 hlo_value hlo_scatter(hlo_builder *b, hlo_value operand, hlo_value indices, hlo_value updates,
                       const hlo_scatter_spec *spec, hlo_body body, void *context) {
   static const char name[] = "stablehlo.scatter";
@@ -187,10 +194,11 @@ hlo_value hlo_scatter(hlo_builder *b, hlo_value operand, hlo_value indices, hlo_
                    spec->scatter_dims_to_operand_dims};
   uint64_t windowless;
   if (!check_index_operands(b, name, operand, indices) || !hlo_check_operands(b, name, 1, &updates) ||
-      !hlo_check_static(b, name, updates) || !check_index_map(b, name, operand, indices, &map, &windowless) ||
+      !check_index_map(b, name, operand, indices, &map, &windowless) ||
       !check_updates(b, name, operand, indices, updates, spec, windowless)) {
     return hlo_none(b);
   }
+  indices = drop_beyond(b, indices, spec->index_vector_dim);
   const hlo_type *scalar = hlo_type_make(b, operand.type->dtype, 0, NULL), *scalars[2] = {scalar, scalar};
   hlo_region region = {2, scalars, 1, scalars, body, context};
   hlo_op op = {.name = name,
@@ -202,8 +210,8 @@ hlo_value hlo_scatter(hlo_builder *b, hlo_value operand, hlo_value indices, hlo_
                .region_count = 1,
                .regions = &region,
                .closed_regions = true,
-               .region_repeats = (double)hlo_type_numel(updates.type)};
-  hlo_add_cost(b, (double)hlo_type_numel(operand.type) + (double)hlo_type_numel(updates.type));
+               .region_repeats = hlo_type_work(updates.type)};
+  hlo_add_cost(b, hlo_type_work(operand.type) + hlo_type_work(updates.type));
   hlo_value out;
   hlo_op_emit(b, &op, &out);
   return out;

@@ -29,10 +29,9 @@ static bool check_paired(hlo_builder *b, const char *name, hlo_value lhs, hlo_va
 }
 
 /* Dimensions of an operand that are in neither list, appended to the result's. */
-static void append_free(hlo_value x, uint64_t bound, int64_t *dims, int *rank, uint64_t *dynamic) {
+static void append_free(hlo_value x, uint64_t bound, int64_t *dims, int *rank) {
   for (int i = 0; i < x.type->rank; i++) {
     if (bound >> i & 1) continue;
-    *dynamic |= (x.type->dynamic >> i & 1) << *rank;
     dims[(*rank)++] = x.type->dims[i];
   }
 }
@@ -51,11 +50,19 @@ static bool check_dot_axes(hlo_builder *b, const char *name, hlo_value x, int ba
   return false;
 }
 
+/* Both operands must have zeros beyond the sizes: zero times what lies there may be NaN. */
+static hlo_value mask_contracted(hlo_builder *b, hlo_value x, int count, const int *axes) {
+  uint64_t mask = 0;
+  for (int i = 0; i < count; i++) mask |= (uint64_t)1 << axes[i];
+  if (!(x.type->dynamic & mask)) return x;
+  return hlo_mask_beyond(b, x, mask, hlo_scalar_i64(b, x.type->dtype, 0));
+}
+
 hlo_value hlo_dot_general(hlo_builder *b, hlo_value lhs, hlo_value rhs, int batch, const int *lhs_batch,
                           const int *rhs_batch, int contract, const int *lhs_contract, const int *rhs_contract,
                           tt_dtype dtype) {
   static const char name[] = "stablehlo.dot_general";
-  uint64_t lhs_mask, rhs_mask, dynamic = 0;
+  uint64_t lhs_mask, rhs_mask;
   if (!hlo_check_operands(b, name, 2, (hlo_value[]){lhs, rhs}) ||
       !check_dot_axes(b, name, lhs, batch, lhs_batch, contract, lhs_contract, &lhs_mask) ||
       !check_dot_axes(b, name, rhs, batch, rhs_batch, contract, rhs_contract, &rhs_mask) ||
@@ -66,16 +73,15 @@ hlo_value hlo_dot_general(hlo_builder *b, hlo_value lhs, hlo_value rhs, int batc
   int64_t dims[2 * HLO_MAX_RANK];
   int rank = 0;
   double depth = 1;
-  for (int i = 0; i < batch; i++) {
-    dynamic |= (lhs.type->dynamic >> lhs_batch[i] & 1) << rank;
-    dims[rank++] = lhs.type->dims[lhs_batch[i]];
-  }
-  for (int i = 0; i < contract; i++) depth *= (double)lhs.type->dims[lhs_contract[i]];
-  append_free(lhs, lhs_mask, dims, &rank, &dynamic);
-  append_free(rhs, rhs_mask, dims, &rank, &dynamic);
-  const hlo_type *result = hlo_type_make_bounded(b, dtype, rank, dims, dynamic);
+  for (int i = 0; i < batch; i++) dims[rank++] = lhs.type->dims[lhs_batch[i]];
+  for (int i = 0; i < contract; i++) depth *= (double)lhs.type->bounds[lhs_contract[i]];
+  lhs = mask_contracted(b, lhs, contract, lhs_contract);
+  rhs = mask_contracted(b, rhs, contract, rhs_contract);
+  append_free(lhs, lhs_mask, dims, &rank);
+  append_free(rhs, rhs_mask, dims, &rank);
+  const hlo_type *result = hlo_type_make(b, dtype, rank, dims);
   if (hlo_failed(b)) return hlo_none(b);
-  hlo_add_cost(b, (double)hlo_type_numel(result) * depth);
+  hlo_add_cost(b, hlo_type_work(result) * depth);
   const char *attributes = tt_arena_printf(
       b->arena,
       "dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = %s, rhs_batching_dimensions = %s, "
@@ -162,9 +168,15 @@ static bool conv_dims(hlo_builder *b, const char *name, hlo_value lhs, hlo_value
   return true;
 }
 
+/* Images don't mix, so how many there are may be known only at run time. */
+static bool check_conv_symbolic(hlo_builder *b, const char *name, hlo_value lhs, const hlo_conv *c) {
+  uint64_t batch = c->batch_groups == 1 && c->lhs_batch >= 0 && c->lhs_batch < lhs.type->rank ? (uint64_t)1 << c->lhs_batch : 0;
+  return !(lhs.type->dynamic & ~batch) || hlo_check_static(b, name, lhs);
+}
+
 hlo_value hlo_convolution(hlo_builder *b, hlo_value lhs, hlo_value rhs, const hlo_conv *c, tt_dtype dtype) {
   static const char name[] = "stablehlo.convolution";
-  if (!hlo_check_operands(b, name, 2, (hlo_value[]){lhs, rhs}) || !hlo_check_static(b, name, lhs) ||
+  if (!hlo_check_operands(b, name, 2, (hlo_value[]){lhs, rhs}) || !check_conv_symbolic(b, name, lhs, c) ||
       !hlo_check_static(b, name, rhs)) {
     return hlo_none(b);
   }
@@ -202,7 +214,7 @@ static bool check_square(hlo_builder *b, const char *name, hlo_value x) {
 hlo_value hlo_cholesky(hlo_builder *b, hlo_value x, bool lower) {
   static const char name[] = "stablehlo.cholesky";
   if (!check_square(b, name, x)) return hlo_none(b);
-  hlo_add_cost(b, (double)hlo_type_numel(x.type) * (double)x.type->dims[x.type->rank - 1] / 3);
+  hlo_add_cost(b, hlo_type_work(x.type) * (double)x.type->dims[x.type->rank - 1] / 3);
   return hlo_emit(b, name, 1, &x, lower ? "lower = true" : "lower = false", x.type);
 }
 
@@ -225,7 +237,7 @@ hlo_value hlo_triangular_solve(hlo_builder *b, hlo_value a, hlo_value rhs, bool 
   const char *attributes = tt_arena_printf(
       b->arena, "left_side = %s, lower = %s, unit_diagonal = %s, transpose_a = #stablehlo<transpose %s>",
       left_side ? "true" : "false", lower ? "true" : "false", unit_diagonal ? "true" : "false", transpose);
-  hlo_add_cost(b, (double)hlo_type_numel(rhs.type) * (double)n / 2);
+  hlo_add_cost(b, hlo_type_work(rhs.type) * (double)n / 2);
   return hlo_emit(b, name, 2, (hlo_value[]){a, rhs}, attributes, rhs.type);
 }
 
@@ -268,7 +280,7 @@ hlo_value hlo_fft(hlo_builder *b, hlo_value x, hlo_fft_kind kind, int count, con
     dims[rank - 1] = lengths[count - 1];
     dtype = tt_dtype_real(dtype);
   }
-  hlo_add_cost(b, (double)hlo_type_numel(x.type) * 4 * log2(length + 2));
+  hlo_add_cost(b, hlo_type_work(x.type) * 4 * log2(length + 2));
   const char *attributes = tt_arena_printf(b->arena, "fft_type = #stablehlo<fft_type %s>, fft_length = %s", kinds[kind],
                                            hlo_array_text(b, count, lengths));
   return hlo_emit(b, name, 1, &x, attributes, hlo_type_make(b, dtype, rank, dims));

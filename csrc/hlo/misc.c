@@ -17,7 +17,7 @@ void hlo_rng_bits(hlo_builder *b, hlo_value state, tt_dtype dtype, int rank, con
     return;
   }
   const hlo_type *types[2] = {state.type, hlo_type_make(b, dtype, rank, dims)};
-  if (hlo_failed(b)) return;
+  if (hlo_failed(b) || !hlo_check_static(b, name, (hlo_value){0, types[1]})) return; /* else other numbers would come */
   hlo_op op = {.name = name,
                .operand_count = 1,
                .operands = &state,
@@ -25,7 +25,7 @@ void hlo_rng_bits(hlo_builder *b, hlo_value state, tt_dtype dtype, int rank, con
                .result_types = types,
                .attributes = words == 2 ? "rng_algorithm = #stablehlo<rng_algorithm THREE_FRY>"
                                         : "rng_algorithm = #stablehlo<rng_algorithm PHILOX>"};
-  hlo_add_cost(b, 12.0 * (double)hlo_type_numel(types[1]));
+  hlo_add_cost(b, 12.0 * hlo_type_work(types[1]));
   hlo_op_emit(b, &op, out);
 }
 
@@ -87,18 +87,22 @@ static const char *custom_call_attributes(hlo_builder *b, const char *target, in
 
 static void custom_call(hlo_builder *b, const char *target, int count, const hlo_value *operands, int result_count,
                         const hlo_type *const *types, const char *config, const int *aliases, hlo_value *out) {
-  if (!hlo_check_operands(b, "stablehlo.custom_call", count, operands)) {
+  static const char name[] = "stablehlo.custom_call";
+  bool ok = hlo_check_operands(b, name, count, operands);
+  for (int i = 0; ok && i < count; i++) ok = hlo_check_static(b, name, operands[i]);
+  for (int i = 0; ok && i < result_count; i++) ok = hlo_check_static(b, name, (hlo_value){0, types[i]});
+  if (!ok) {
     hlo_fill_none(b, result_count, out);
     return;
   }
-  hlo_op op = {.name = "stablehlo.custom_call",
+  hlo_op op = {.name = name,
                .operand_count = count,
                .operands = operands,
                .attributes = custom_call_attributes(b, target, count, operands, result_count, types, config, aliases),
                .result_count = result_count,
                .result_types = types};
   hlo_op_emit(b, &op, out);
-  for (int i = 0; i < result_count && !hlo_failed(b); i++) hlo_add_cost(b, (double)hlo_type_numel(types[i]));
+  for (int i = 0; i < result_count && !hlo_failed(b); i++) hlo_add_cost(b, hlo_type_work(types[i]));
 }
 
 void hlo_custom_call_variadic(hlo_builder *b, const char *target, int count, const hlo_value *operands,

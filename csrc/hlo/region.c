@@ -78,8 +78,9 @@ void hlo_emit_reduction(hlo_builder *b, const char *name, int n, const hlo_value
 
 /* ---- reduce ------------------------------------------------------------------------------------------------- */
 
-void hlo_reduce_variadic(hlo_builder *b, int n, const hlo_value *inputs, const hlo_value *inits, int count,
-                         const int *dims, hlo_body body, void *context, hlo_value *out) {
+/* masked: what lies beyond the sizes is the reducer's identity. */
+static void reduce(hlo_builder *b, int n, const hlo_value *inputs, const hlo_value *inits, int count, const int *dims,
+                   hlo_body body, void *context, bool masked, hlo_value *out) {
   static const char name[] = "stablehlo.reduce";
   uint64_t mask;
   if (!hlo_check_inits(b, name, n, inputs, inits) ||
@@ -88,27 +89,34 @@ void hlo_reduce_variadic(hlo_builder *b, int n, const hlo_value *inputs, const h
     return;
   }
   const hlo_type *in = inputs[0].type;
+  if (in->dynamic & mask && !masked) hlo_check_static(b, name, inputs[0]);
   int64_t kept[HLO_MAX_RANK], reduced[HLO_MAX_RANK];
   int rank = 0, reduced_count = 0;
-  uint64_t dynamic = 0;
   for (int i = 0; i < in->rank; i++) {
     if (mask >> i & 1) {
       reduced[reduced_count++] = i;
     } else {
-      dynamic |= (in->dynamic >> i & 1) << rank;
       kept[rank++] = in->dims[i];
     }
   }
   const char *attributes = tt_arena_printf(b->arena, "dimensions = %s", hlo_array_text(b, reduced_count, reduced));
-  hlo_emit_reduction(b, name, n, inputs, inits, attributes, hlo_type_make_bounded(b, in->dtype, rank, kept, dynamic),
-                     (double)hlo_type_numel(in), body, context, out);
+  hlo_emit_reduction(b, name, n, inputs, inits, attributes, hlo_type_make(b, in->dtype, rank, kept),
+                     hlo_type_work(in), body, context, out);
+}
+
+void hlo_reduce_variadic(hlo_builder *b, int n, const hlo_value *inputs, const hlo_value *inits, int count,
+                         const int *dims, hlo_body body, void *context, hlo_value *out) {
+  reduce(b, n, inputs, inits, count, dims, body, context, false, out);
 }
 
 hlo_value hlo_reduce(hlo_builder *b, hlo_value x, hlo_reducer r, int count, const int *dims) {
-  if (!hlo_check_operands(b, "stablehlo.reduce", 1, &x)) return hlo_none(b);
+  static const char name[] = "stablehlo.reduce";
+  uint64_t mask;
+  if (!hlo_check_operands(b, name, 1, &x) || !hlo_check_axes(b, name, count, dims, x.type->rank, &mask)) return hlo_none(b);
   if (!count) return x;
   hlo_value init = hlo_reducer_identity(b, r, x.type->dtype), out;
-  hlo_reduce_variadic(b, 1, &x, &init, count, dims, hlo_reducer_body, &r, &out);
+  x = hlo_mask_beyond(b, x, mask, init);
+  reduce(b, 1, &x, &init, count, dims, hlo_reducer_body, &r, true, &out);
   return out;
 }
 
@@ -119,6 +127,7 @@ void hlo_sort(hlo_builder *b, int n, const hlo_value *inputs, int dim, bool stab
   static const char name[] = "stablehlo.sort";
   if (n < 1 && !hlo_failed(b)) hlo_op_fail(b, name, "needs at least one tensor");
   bool ok = hlo_check_operands(b, name, n, inputs) && hlo_check_axis(b, name, dim, inputs[0].type->rank);
+  if (ok && inputs[0].type->dynamic >> dim & 1) ok = hlo_check_static(b, name, inputs[0]);
   for (int i = 1; ok && i < n; i++) {
     ok = hlo_type_same_shape(inputs[i].type, inputs[0].type);
     if (ok) continue;
@@ -148,7 +157,7 @@ void hlo_sort(hlo_builder *b, int n, const hlo_value *inputs, int dim, bool stab
       .region_count = 1,
       .regions = &region,
       .closed_regions = true,
-      .region_repeats = (double)hlo_type_numel(inputs[0].type) * log2(length + 2)};
+      .region_repeats = hlo_type_work(inputs[0].type) * log2(length + 2)};
   hlo_op_emit(b, &op, out);
 }
 

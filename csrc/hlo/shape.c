@@ -7,7 +7,7 @@
 /* Emits an operation on x that touches every element of its result once. */
 static hlo_value emit_move(hlo_builder *b, const char *name, int count, const hlo_value *operands,
                            const char *attributes, const hlo_type *result) {
-  hlo_add_cost(b, (double)hlo_type_numel(result));
+  hlo_add_cost(b, hlo_type_work(result));
   return hlo_emit(b, name, count, operands, attributes, result);
 }
 
@@ -17,7 +17,7 @@ static bool check_static_operand(hlo_builder *b, const char *name, hlo_value x) 
 
 hlo_value hlo_reshape(hlo_builder *b, hlo_value x, int rank, const int64_t *dims) {
   static const char name[] = "stablehlo.reshape";
-  if (!check_static_operand(b, name, x)) return hlo_none(b);
+  if (!hlo_check_operands(b, name, 1, &x)) return hlo_none(b);
   const hlo_type *result = hlo_type_make(b, x.type->dtype, rank, dims);
   if (hlo_failed(b)) return hlo_none(b);
   if (hlo_type_equal(x.type, result)) return x;
@@ -25,12 +25,13 @@ hlo_value hlo_reshape(hlo_builder *b, hlo_value x, int rank, const int64_t *dims
     return hlo_op_fail(b, name, "%s cannot become %s: the number of elements differs", hlo_type_text(b, x.type),
                        hlo_type_text(b, result));
   }
+  if ((x.type->dynamic || result->dynamic) && !hlo_reshape_keeps_order(x.type, result)) hlo_check_static(b, name, x);
   return hlo_emit(b, name, 1, &x, NULL, result); /* free: no element moves */
 }
 
 hlo_value hlo_transpose(hlo_builder *b, hlo_value x, const int *permutation) {
   static const char name[] = "stablehlo.transpose";
-  uint64_t seen, dynamic = 0;
+  uint64_t seen;
   if (!hlo_check_operands(b, name, 1, &x)) return hlo_none(b);
   int rank = x.type->rank;
   if (!hlo_check_axes(b, name, rank, permutation, rank, &seen)) return hlo_none(b);
@@ -38,17 +39,16 @@ hlo_value hlo_transpose(hlo_builder *b, hlo_value x, const int *permutation) {
   bool identity = true;
   for (int i = 0; i < rank; i++) {
     dims[i] = x.type->dims[permutation[i]];
-    dynamic |= (x.type->dynamic >> permutation[i] & 1) << i;
     identity = identity && permutation[i] == i;
   }
   if (identity) return x;
   const char *attributes = tt_arena_printf(b->arena, "permutation = %s", hlo_axes_array_text(b, rank, permutation));
-  return emit_move(b, name, 1, &x, attributes, hlo_type_make_bounded(b, x.type->dtype, rank, dims, dynamic));
+  return emit_move(b, name, 1, &x, attributes, hlo_type_make(b, x.type->dtype, rank, dims));
 }
 
 hlo_value hlo_broadcast_in_dim(hlo_builder *b, hlo_value x, int rank, const int64_t *dims, const int *mapping) {
   static const char name[] = "stablehlo.broadcast_in_dim";
-  if (!check_static_operand(b, name, x)) return hlo_none(b);
+  if (!hlo_check_operands(b, name, 1, &x)) return hlo_none(b);
   const hlo_type *result = hlo_type_make(b, x.type->dtype, rank, dims);
   if (hlo_failed(b)) return hlo_none(b);
   for (int i = 0; i < x.type->rank; i++) {
@@ -66,7 +66,7 @@ hlo_value hlo_broadcast_in_dim(hlo_builder *b, hlo_value x, int rank, const int6
 
 hlo_value hlo_broadcast_to(hlo_builder *b, hlo_value x, int rank, const int64_t *dims) {
   static const char name[] = "stablehlo.broadcast_in_dim";
-  if (!check_static_operand(b, name, x)) return hlo_none(b);
+  if (!hlo_check_operands(b, name, 1, &x)) return hlo_none(b);
   int missing = rank - x.type->rank;
   if (missing < 0 || rank > HLO_MAX_RANK) {
     return hlo_op_fail(b, name, "%s cannot be broadcast to shape %s", hlo_type_text(b, x.type),
@@ -80,8 +80,8 @@ hlo_value hlo_broadcast_to(hlo_builder *b, hlo_value x, int rank, const int64_t 
 hlo_value hlo_reverse(hlo_builder *b, hlo_value x, int count, const int *dims) {
   static const char name[] = "stablehlo.reverse";
   uint64_t mask;
-  if (!check_static_operand(b, name, x) || !hlo_check_axes(b, name, count, dims, x.type->rank, &mask))
-    return hlo_none(b);
+  if (!hlo_check_operands(b, name, 1, &x) || !hlo_check_axes(b, name, count, dims, x.type->rank, &mask)) return hlo_none(b);
+  if (x.type->dynamic & mask && !hlo_check_static(b, name, x)) return hlo_none(b);
   if (!count) return x;
   const char *attributes = tt_arena_printf(b->arena, "dimensions = %s", hlo_axes_array_text(b, count, dims));
   return emit_move(b, name, 1, &x, attributes, x.type);
@@ -89,7 +89,7 @@ hlo_value hlo_reverse(hlo_builder *b, hlo_value x, int count, const int *dims) {
 
 hlo_value hlo_slice(hlo_builder *b, hlo_value x, const int64_t *start, const int64_t *limit, const int64_t *stride) {
   static const char name[] = "stablehlo.slice";
-  if (!check_static_operand(b, name, x)) return hlo_none(b);
+  if (!hlo_check_operands(b, name, 1, &x)) return hlo_none(b);
   int rank = x.type->rank;
   int64_t dims[HLO_MAX_RANK], ones[HLO_MAX_RANK];
   bool whole = true;
@@ -106,7 +106,7 @@ hlo_value hlo_slice(hlo_builder *b, hlo_value x, const int64_t *start, const int
   if (whole) return x;
   const char *attributes =
       tt_arena_printf(b->arena, "start_indices = %s, limit_indices = %s, strides = %s", hlo_array_text(b, rank, start),
-                      hlo_array_text(b, rank, limit), hlo_array_text(b, rank, ones));
+                      hlo_array_text(b, rank, hlo_bounds_of(b, rank, limit)), hlo_array_text(b, rank, ones));
   return emit_move(b, name, 1, &x, attributes, hlo_type_make(b, x.type->dtype, rank, dims));
 }
 
@@ -183,7 +183,7 @@ hlo_value hlo_dynamic_update_slice(hlo_builder *b, hlo_value x, hlo_value update
 hlo_value hlo_pad(hlo_builder *b, hlo_value x, hlo_value padding, const int64_t *low, const int64_t *high,
                   const int64_t *interior) {
   static const char name[] = "stablehlo.pad";
-  if (!check_static_operand(b, name, x) || !hlo_check_operands(b, name, 1, &padding)) return hlo_none(b);
+  if (!hlo_check_operands(b, name, 2, (hlo_value[]){x, padding})) return hlo_none(b);
   if (padding.type->rank || padding.type->dtype != x.type->dtype) {
     return hlo_op_fail(b, name, "the padding of %s must be one number of its type, got %s", hlo_type_text(b, x.type),
                        hlo_type_text(b, padding.type));
@@ -194,6 +194,7 @@ hlo_value hlo_pad(hlo_builder *b, hlo_value x, hlo_value padding, const int64_t 
   for (int i = 0; i < rank; i++) {
     int64_t size = x.type->dims[i], l = low ? low[i] : 0, h = high ? high[i] : 0, gap = interior ? interior[i] : 0;
     dims[i] = size + l + h + (size ? (size - 1) * gap : 0);
+    if (dims[i] != size && x.type->dynamic >> i & 1 && !hlo_check_static(b, name, x)) return hlo_none(b);
     if (gap < 0 || dims[i] < 0) {
       return hlo_op_fail(b, name,
                          "dimension %d of %s cannot be padded by low %" PRId64 ", high %" PRId64 ", interior %" PRId64,
@@ -222,7 +223,7 @@ hlo_value hlo_concatenate(hlo_builder *b, int count, const hlo_value *values, in
   dims[dim] = 0;
   for (int k = 0; k < count; k++) {
     const hlo_type *t = values[k].type;
-    if (!hlo_check_static(b, name, values[k])) return hlo_none(b);
+    if (count > 1 && t->rank > dim && t->dynamic >> dim & 1 && !hlo_check_static(b, name, values[k])) return hlo_none(b);
     bool fits = t->rank == first->rank && t->dtype == first->dtype;
     for (int i = 0; fits && i < t->rank; i++) fits = i == dim || t->dims[i] == first->dims[i];
     if (!fits) {
@@ -234,34 +235,4 @@ hlo_value hlo_concatenate(hlo_builder *b, int count, const hlo_value *values, in
   if (count == 1) return values[0];
   const char *attributes = tt_arena_printf(b->arena, "dimension = %d : i64", dim);
   return emit_move(b, name, count, values, attributes, hlo_type_make(b, first->dtype, first->rank, dims));
-}
-
-/* ---- bounded dimensions ------------------------------------------------------------------------------------- */
-
-hlo_value hlo_set_dimension_size(hlo_builder *b, hlo_value x, hlo_value size, int dim) {
-  static const char name[] = "stablehlo.set_dimension_size";
-  if (!hlo_check_operands(b, name, 2, (hlo_value[]){x, size}) || !hlo_check_axis(b, name, dim, x.type->rank)) {
-    return hlo_none(b);
-  }
-  if (size.type->rank || size.type->dtype != TT_I32) {
-    return hlo_op_fail(b, name, "the size must be a 0-dim i32, got %s", hlo_type_text(b, size.type));
-  }
-  return hlo_emit(b, name, 2, (hlo_value[]){x, size}, tt_arena_printf(b->arena, "dimension = %d : i64", dim),
-                  hlo_type_with_bounds(b, x.type, x.type->dynamic | (uint64_t)1 << dim));
-}
-
-hlo_value hlo_get_dimension_size(hlo_builder *b, hlo_value x, int dim) {
-  static const char name[] = "stablehlo.get_dimension_size";
-  if (!hlo_check_operands(b, name, 1, &x) || !hlo_check_axis(b, name, dim, x.type->rank)) return hlo_none(b);
-  if (!(x.type->dynamic >> dim & 1)) return hlo_scalar_i64(b, TT_I32, x.type->dims[dim]);
-  return hlo_emit(b, name, 1, &x, tt_arena_printf(b->arena, "dimension = %d : i64", dim),
-                  hlo_type_make(b, TT_I32, 0, NULL));
-}
-
-hlo_value hlo_with_bounds_of(hlo_builder *b, hlo_value x, hlo_value like) {
-  if (hlo_failed(b)) return hlo_none(b);
-  for (int i = 0; i < like.type->rank; i++) {
-    if (like.type->dynamic >> i & 1) x = hlo_set_dimension_size(b, x, hlo_get_dimension_size(b, like, i), i);
-  }
-  return x;
 }

@@ -4,36 +4,31 @@
 
 #include "hlo/hlo_internal.h"
 
-const hlo_type *hlo_type_make_bounded(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims, uint64_t dynamic) {
+const hlo_type *hlo_type_make(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims) {
   if (rank < 0 || rank > HLO_MAX_RANK) {
     hlo_fail(b, TT_INVALID_ARGUMENT, "tensors of %d dimensions are not supported (at most %d)", rank, HLO_MAX_RANK);
     return b->poison;
   }
   int64_t numel = 1;
+  uint64_t dynamic = 0;
   for (int i = 0; i < rank; i++) {
     if (dims[i] < 0 || !tt_mul_fits(numel, dims[i] ? dims[i] : 1, &numel)) {
       hlo_fail(b, TT_INVALID_ARGUMENT, "%s is not a valid shape", hlo_shape_text(b, rank, dims));
       return b->poison;
     }
+    dynamic |= (uint64_t)hlo_dim_is_symbolic(b, dims[i]) << i;
   }
   hlo_type *t = tt_arena_alloc(b->arena, sizeof *t + (size_t)rank * sizeof *dims);
   t->dtype = dtype;
   t->rank = rank;
   t->dynamic = dynamic;
   if (rank) memcpy(t->dims, dims, (size_t)rank * sizeof *dims);
-  return t;
-}
-
-const hlo_type *hlo_type_make(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims) {
-  return hlo_type_make_bounded(b, dtype, rank, dims, 0);
+  t->bounds = dynamic ? hlo_bounds_of(b, rank, dims) : t->dims;
+  return hlo_failed(b) ? b->poison : t;
 }
 
 const hlo_type *hlo_type_with_dtype(hlo_builder *b, const hlo_type *t, tt_dtype dtype) {
-  return t->dtype == dtype ? t : hlo_type_make_bounded(b, dtype, t->rank, t->dims, t->dynamic);
-}
-
-const hlo_type *hlo_type_with_bounds(hlo_builder *b, const hlo_type *t, uint64_t dynamic) {
-  return t->dynamic == dynamic ? t : hlo_type_make_bounded(b, t->dtype, t->rank, t->dims, dynamic);
+  return t->dtype == dtype ? t : hlo_type_make(b, dtype, t->rank, t->dims);
 }
 
 int64_t hlo_type_numel(const hlo_type *t) {
@@ -42,9 +37,14 @@ int64_t hlo_type_numel(const hlo_type *t) {
   return numel;
 }
 
+double hlo_type_work(const hlo_type *t) {
+  double elements = 1;
+  for (int i = 0; i < t->rank; i++) elements *= (double)t->bounds[i];
+  return elements;
+}
+
 bool hlo_type_same_shape(const hlo_type *a, const hlo_type *b) {
-  return a->rank == b->rank && a->dynamic == b->dynamic &&
-         (!a->rank || !memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims));
+  return a->rank == b->rank && (!a->rank || !memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims));
 }
 
 bool hlo_type_equal(const hlo_type *a, const hlo_type *b) {
@@ -53,20 +53,8 @@ bool hlo_type_equal(const hlo_type *a, const hlo_type *b) {
 
 void hlo_type_print(tt_strbuf *s, const hlo_type *t) {
   tt_strbuf_add(s, "tensor<");
-  for (int i = 0; i < t->rank; i++) {
-    if (t->dynamic >> i & 1) tt_strbuf_add(s, "?x");
-    else tt_strbuf_printf(s, "%" PRId64 "x", t->dims[i]);
-  }
+  for (int i = 0; i < t->rank; i++) tt_strbuf_printf(s, "%" PRId64 "x", t->bounds[i]);
   tt_strbuf_add(s, tt_dtype_table[t->dtype].hlo_name);
-  if (t->dynamic) {
-    tt_strbuf_add(s, ", #stablehlo.bounds<");
-    for (int i = 0; i < t->rank; i++) {
-      if (i) tt_strbuf_add(s, ", ");
-      if (t->dynamic >> i & 1) tt_strbuf_printf(s, "%" PRId64, t->dims[i]);
-      else tt_strbuf_add(s, "?");
-    }
-    tt_strbuf_add(s, ">");
-  }
   tt_strbuf_add(s, ">");
 }
 

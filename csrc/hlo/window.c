@@ -49,19 +49,29 @@ static const char *window_text(hlo_builder *b, int rank, const hlo_window *w, bo
   return hlo_take_text(b, &s);
 }
 
+/* Windows may only lie along dimensions whose size is known. */
+static bool check_symbolic(hlo_builder *b, const char *name, hlo_value x, const hlo_window *w) {
+  for (int i = 0; i < x.type->rank; i++) {
+    bool none = at(w->size, i, 1) == 1 && at(w->stride, i, 1) == 1 && at(w->base_dilation, i, 1) == 1 &&
+                !at(w->pad_low, i, 0) && !at(w->pad_high, i, 0);
+    if (!none && x.type->dynamic >> i & 1) return hlo_check_static(b, name, x);
+  }
+  return true;
+}
+
 void hlo_reduce_window_variadic(hlo_builder *b, int n, const hlo_value *inputs, const hlo_value *inits,
                                 const hlo_window *window, hlo_body body, void *context, hlo_value *out) {
   static const char name[] = "stablehlo.reduce_window";
   int64_t dims[HLO_MAX_RANK];
   double window_numel;
-  if (!hlo_check_inits(b, name, n, inputs, inits) || !hlo_check_static(b, name, inputs[0]) ||
+  if (!hlo_check_inits(b, name, n, inputs, inits) || !check_symbolic(b, name, inputs[0], window) ||
       !window_dims(b, name, inputs[0], window, dims, &window_numel)) {
     hlo_fill_none(b, n, out);
     return;
   }
   const hlo_type *in = inputs[0].type, *shape = hlo_type_make(b, in->dtype, in->rank, dims);
   hlo_emit_reduction(b, name, n, inputs, inits, window_text(b, in->rank, window, true), shape,
-                     (double)hlo_type_numel(shape) * window_numel, body, context, out);
+                     hlo_type_work(shape) * window_numel, body, context, out);
 }
 
 hlo_value hlo_reduce_window(hlo_builder *b, hlo_value x, hlo_value init, const hlo_window *window, hlo_reducer r) {
@@ -105,7 +115,7 @@ hlo_value hlo_select_and_scatter(hlo_builder *b, hlo_value x, hlo_value source, 
                .region_count = 2,
                .regions = regions,
                .closed_regions = true,
-               .region_repeats = (double)hlo_type_numel(expected) * window_numel};
+               .region_repeats = hlo_type_work(expected) * window_numel};
   hlo_value out;
   hlo_op_emit(b, &op, &out);
   return out;

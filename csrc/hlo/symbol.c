@@ -1,0 +1,131 @@
+/* Sizes that are known only at run time. */
+#include "hlo/hlo_internal.h"
+
+/* Primes that no multiple up to 10^17 brings near a power of two or of ten, which lowerings use as plain numbers. */
+static const int64_t symbols[HLO_MAX_SYMBOLS] = {300020023, 300040043, 300060073, 300080063};
+
+enum { SMALLEST = 1 << 27, MOST_PLUS = 4096, MOST_TIMES_WITH_PLUS = 10000 };
+#define LARGEST ((int64_t)1 << 58)
+
+int64_t hlo_symbol(int index) { return symbols[index]; }
+
+void hlo_builder_set_symbols(hlo_builder *b, int count, const int64_t *bounds, hlo_size_fn size, void *context) {
+  b->symbol_count = count;
+  for (int i = 0; i < count; i++) b->symbol_bounds[i] = bounds[i];
+  b->size_fn = size;
+  b->size_context = context;
+}
+
+/* number = times * symbol + plus; symbol -1 if there is none in it. */
+typedef struct decoded {
+  int symbol;
+  int64_t times, plus;
+} decoded;
+
+static int64_t absolute(int64_t x) { return x < 0 ? -x : x; }
+
+static bool decode_exact(const hlo_builder *b, int64_t number, decoded *out) {
+  for (int i = 0; i < b->symbol_count; i++) {
+    if (number % symbols[i]) continue;
+    *out = (decoded){i, number / symbols[i], 0};
+    return true;
+  }
+  return false;
+}
+
+static bool decode_near(const hlo_builder *b, int64_t number, decoded *out) {
+  for (int i = 0; i < b->symbol_count; i++) {
+    int64_t times = (number + (number > 0 ? symbols[i] / 2 : -symbols[i] / 2)) / symbols[i];
+    int64_t plus = number - times * symbols[i];
+    if (!times || absolute(times) > MOST_TIMES_WITH_PLUS || absolute(plus) > MOST_PLUS) continue;
+    *out = (decoded){i, times, plus};
+    return true;
+  }
+  return false;
+}
+
+/* False if the number is large enough to have a symbol in it, and it cannot be told how. */
+static bool decode(const hlo_builder *b, int64_t number, decoded *out) {
+  *out = (decoded){-1, 0, number};
+  if (!b->symbol_count || absolute(number) < SMALLEST || number <= -LARGEST || number >= LARGEST) return true;
+  if (number == INT32_MAX || number == INT32_MIN || number == UINT32_MAX) return true;
+  return decode_exact(b, number, out) || decode_near(b, number, out);
+}
+
+bool hlo_dim_is_symbolic(const hlo_builder *b, int64_t dim) { return b->symbol_count && dim >= SMALLEST; }
+
+bool hlo_dim_bound(const hlo_builder *b, int64_t dim, int64_t *out_bound) {
+  decoded d;
+  *out_bound = dim;
+  if (!hlo_dim_is_symbolic(b, dim)) return true;
+  if (!decode(b, dim, &d) || d.symbol < 0 || d.plus) return false;
+  return tt_mul_fits(d.times, b->symbol_bounds[d.symbol], out_bound);
+}
+
+const int64_t *hlo_bounds_of(hlo_builder *b, int count, const int64_t *numbers) {
+  if (!b->symbol_count) return numbers;
+  int64_t *bounds = tt_arena_alloc(b->arena, sizeof *bounds * (size_t)(count + 1));
+  for (int i = 0; i < count; i++)
+    if (!hlo_dim_bound(b, numbers[i], &bounds[i])) hlo_fail_symbolic(b, numbers[i]);
+  return bounds;
+}
+
+hlo_value hlo_fail_symbolic(hlo_builder *b, int64_t number) {
+  return hlo_fail(b, TT_NOT_IMPLEMENTED, "a number (%lld) depends on a size known only at run time in a way that has no form",
+                  (long long)number);
+}
+
+bool hlo_number_is_symbolic(const hlo_builder *b, int64_t number) {
+  decoded d;
+  return b->symbol_count && (!decode(b, number, &d) || d.symbol >= 0);
+}
+
+hlo_value hlo_symbolic_number(hlo_builder *b, tt_dtype dtype, int64_t number) {
+  decoded d;
+  if (hlo_failed(b)) return hlo_none(b);
+  if (!decode(b, number, &d) || d.symbol < 0) return hlo_fail_symbolic(b, number);
+  hlo_value size = b->size_fn(b, b->size_context, d.symbol);
+  if (d.times != 1) size = hlo_mul(b, size, hlo_scalar_i64(b, TT_I64, d.times));
+  if (d.plus) size = hlo_add(b, size, hlo_scalar_i64(b, TT_I64, d.plus));
+  return hlo_convert(b, size, dtype);
+}
+
+hlo_value hlo_mask_beyond(hlo_builder *b, hlo_value x, uint64_t axes, hlo_value fill) {
+  if (hlo_failed(b)) return hlo_none(b);
+  hlo_value inside = HLO_NONE;
+  for (int i = 0; i < x.type->rank; i++) {
+    if (!((x.type->dynamic & axes) >> i & 1)) continue;
+    hlo_value position = hlo_iota(b, TT_I32, x.type->rank, x.type->dims, i);
+    hlo_value here = hlo_compare(b, HLO_LT, position, hlo_symbolic_number(b, TT_I32, x.type->dims[i]));
+    inside = hlo_is_none(inside) ? here : hlo_and(b, inside, here);
+  }
+  return hlo_is_none(inside) ? x : hlo_select(b, inside, x, fill);
+}
+
+/* ---- reshape ------------------------------------------------------------------------------------------------ */
+
+/* Among the dimensions [from, to) at most one is symbolic, and only 1s come before it. */
+static bool is_major(const hlo_type *t, int from, int to) {
+  int found = 0;
+  bool leads = true;
+  for (int i = from; i < to; i++) {
+    bool symbolic = t->dynamic >> i & 1;
+    if (symbolic && (!leads || found++)) return false;
+    leads = leads && t->dims[i] == 1;
+  }
+  return true;
+}
+
+bool hlo_reshape_keeps_order(const hlo_type *from, const hlo_type *to) {
+  for (int i = 0, k = 0; i < from->rank || k < to->rank;) {
+    int first_i = i, first_k = k;
+    int64_t a = i < from->rank ? from->dims[i++] : 1, c = k < to->rank ? to->dims[k++] : 1;
+    while (a != c) {
+      if (a < c && i < from->rank) a *= from->dims[i++];
+      else if (k < to->rank) c *= to->dims[k++];
+      else return false;
+    }
+    if (!is_major(from, first_i, i) || !is_major(to, first_k, k)) return false;
+  }
+  return true;
+}
