@@ -89,6 +89,7 @@ static void note_patches(tt_capture *c, const tt_program *p, const tt_call *call
       case TT_FROM_LIST: input = a->numbers[source->index].input; break;
       case TT_FROM_RNG_SEED: patch.what = TT_PATCH_SEED; break;
       case TT_FROM_RNG_OFFSET: patch.what = TT_PATCH_OFFSET; break;
+      case TT_FROM_SIZE: continue; /* the same in every run */
     }
     bool is_number = source->from == TT_FROM_ARG || source->from == TT_FROM_LIST;
     if (is_number && !input) continue;

@@ -176,6 +176,6 @@ void tt_code_clear(tt_code *c) {
   tt_status_free(c->error);
 }
 
-static tt_status plan_print(const void *what, tt_strbuf *out) { return tt_module_print_program(what, out); }
+static tt_status program_print(const void *what, tt_strbuf *out) { return tt_module_print_program(what, out); }
 
-tt_source tt_plan_source(const tt_plan *plan) { return (tt_source){plan_print, plan->program, plan->program->name}; }
+tt_source tt_program_source(const tt_program *program) { return (tt_source){program_print, program, program->name}; }

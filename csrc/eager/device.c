@@ -80,6 +80,7 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
   d->region.serial = 1;
   tt_stream_init(d);
   tt_compiler_init(d);
+  pthread_mutex_init(&d->family_lock, NULL);
   *out_device = d;
   return TT_OK;
 }
@@ -96,6 +97,8 @@ void tt_device_close(tt_device *d) {
   for (size_t i = 0; i < d->plans.capacity; i++) tt_plan_free(d->plans.slots[i]);
   free(d->plans.slots);
   tt_region_table_clear(d);
+  tt_families_clear(d);
+  pthread_mutex_destroy(&d->family_lock);
   free(d->key.words);
   free(d->key.storages);
   tt_pool_drop(&d->values);

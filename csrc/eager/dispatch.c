@@ -50,28 +50,60 @@ static void request_free(plan_request *r) {
   free(r->dims);
 }
 
-static tt_status plan_make(tt_device *d, const tt_call *call, const tt_miss_hook *miss, plan_request *r, tt_plan **out_plan) {
+static bool is_contiguous(const tt_tensor *t) { return !t->storage || t->flags & TT_TENSOR_CONTIGUOUS; }
+
+/* Elementwise on contiguous tensors: PyTorch's answer would be no news. What it would refuse the lowering does as well. */
+static bool knows_layout(const tt_call *call) {
+  bool known = tt_op_is_pointwise(call->op);
+  for (int i = 0; i < call->arg_count && known; i++)
+    known = call->args[i].kind == TT_ARG_TENSOR ? is_contiguous(&call->args[i].tensor) : call->args[i].kind != TT_ARG_TENSORS;
+  for (int i = 0; i < call->write_count && known; i++) known = is_contiguous(&call->writes[i]);
+  return known;
+}
+
+static tt_status program_make(tt_device *d, const tt_call *call, const tt_miss_hook *miss, const plan_request *r,
+                              tt_program **out_program) {
   tt_miss_hint hint = {0};
   uint8_t *memory = NULL; /* of a recalled hint */
+  hlo_precision precision = (hlo_precision)tt_device_precision();
+  if (knows_layout(call)) {
+    tt_status refused = tt_program_build(call, r->specs, r->spec_count, NULL, 0, d->target, precision, out_program);
+    if (!refused) return TT_OK;
+    tt_status_free(refused); /* PyTorch may have better words for it */
+  }
   TT_TRY(tt_hint_get(d, call, r->words, r->word_count, miss, &hint, &memory));
   tt_layout_hint layouts[8];
   for (int i = 0; i < hint.count; i++) layouts[i] = (tt_layout_hint){hint.results[i].rank, hint.results[i].strides};
-  tt_plan *plan = tt_calloc(1, sizeof *plan);
-  tt_status status = tt_program_build(call, r->specs, r->spec_count, layouts, hint.count, d->target,
-                                      (hlo_precision)tt_device_precision(), &plan->program);
+  tt_status status = tt_program_build(call, r->specs, r->spec_count, layouts, hint.count, d->target, precision, out_program);
   free(memory);
-  if (status) {
-    tt_plan_free(plan);
-    return status;
-  }
-  plan->hash = r->hash;
-  plan->words = r->words;
-  plan->word_count = (uint32_t)r->word_count;
-  r->words = NULL;
-  const tt_program *p = plan->program;
-  plan->code = (tt_code){.has_check = p->has_check, .checks = p->checks, .check_count = p->check_count, .cost = p->cost};
+  return status;
+}
+
+/* The call's own program. */
+static tt_status plan_make(tt_device *d, const tt_call *call, const tt_miss_hook *miss, const plan_request *r, tt_plan **out_plan) {
+  tt_program *p;
+  TT_TRY(program_make(d, call, miss, r, &p));
+  tt_plan *plan = *out_plan = tt_calloc(1, sizeof *plan);
+  plan->program = p;
+  plan->runs = p;
+  plan->code = &plan->own;
+  plan->own = (tt_code){.has_check = p->has_check, .checks = p->checks, .check_count = p->check_count, .cost = p->cost};
   plan->weight = strlen(p->function.rest);
-  *out_plan = plan;
+  return TT_OK;
+}
+
+/* `exact`: with a program of its own. */
+static tt_status plan_get(tt_device *d, const tt_call *call, const tt_miss_hook *miss, plan_request *r, bool exact,
+                          tt_plan **out_plan) {
+  *out_plan = exact ? NULL : tt_family_plan(d, call, r->specs, r->spec_count);
+  if (!*out_plan) {
+    TT_TRY(plan_make(d, call, miss, r, out_plan));
+    if (!exact) tt_family_join(d, call, r->specs, r->spec_count, *out_plan);
+  }
+  (*out_plan)->hash = r->hash;
+  (*out_plan)->words = r->words;
+  (*out_plan)->word_count = (uint32_t)r->word_count;
+  r->words = NULL;
   return TT_OK;
 }
 
@@ -102,8 +134,10 @@ static void run_end(run_state *r) {
 
 /* An input may be donated when its storage is about to let go of it and nobody else holds it. A program that tells at
  * the call whether it failed must leave its inputs as they were. */
-static void run_mark_donations(tt_device *d, run_state *r, const tt_program *p, bool now) {
+static void run_mark_donations(tt_device *d, run_state *r, const tt_plan *plan, bool now) {
+  const tt_program *p = plan->program;
   memset(r->donate, 0, (size_t)r->input_count);
+  if (plan->runs != p) return; /* it works on copies */
   if (now && p->has_check && d->is_cpu) return;
   for (int w = 0; w < p->written_count; w++) {
     int input = p->donated_inputs[w];
@@ -115,8 +149,8 @@ static void run_mark_donations(tt_device *d, run_state *r, const tt_program *p, 
 
 static tt_status run_gather_inputs(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
                                    run_state *r, bool *out_now) {
-  const tt_program *p = plan->program;
-  *out_now = plan->code.cheap && (!d->is_cpu || tt_device_finished(d, tt_device_submitted(d)));
+  const tt_program *p = plan->runs;
+  *out_now = plan->code->cheap && (!d->is_cpu || tt_device_finished(d, tt_device_submitted(d)));
   for (int i = 0; i < p->input_count; i++) {
     tt_value *v = r->inputs[i] = storages[p->input_storages[i]]->value;
     tt_value_state state = tt_value_get_state(v);
@@ -125,7 +159,7 @@ static tt_status run_gather_inputs(tt_device *d, tt_plan *plan, const tt_call *c
       return tt_status_make(TT_NOT_IMPLEMENTED, "%s needs a tensor that is being captured by another thread", p->name);
     *out_now &= state == TT_VALUE_READY;
   }
-  run_mark_donations(d, r, p, *out_now);
+  run_mark_donations(d, r, plan, *out_now);
   int next = p->input_count;
   for (int pack = 0; pack < TT_PACK_COUNT; pack++) {
     if (!(p->packs >> pack & 1)) continue;
@@ -139,14 +173,14 @@ static tt_status run_gather_inputs(tt_device *d, tt_plan *plan, const tt_call *c
   return TT_OK;
 }
 
-static void run_release_packs(const tt_program *p, run_state *r) {
+static void run_release_packs(const tt_program *p, run_state *r) { /* p: what runs */
   for (int i = p->input_count; i < r->input_count; i++) tt_value_release(r->inputs[i]);
 }
 
 /* The input whose memory a written storage's output takes, or null. */
 static tt_value *run_donated(const tt_program *p, const run_state *r, int write) {
   int input = p->donated_inputs[write];
-  return input >= 0 && r->donate[input] ? r->inputs[input] : NULL;
+  return input >= 0 && input < r->input_count && r->donate[input] ? r->inputs[input] : NULL;
 }
 
 /* Bytes that the outputs add: what is written in place takes no new memory. */
@@ -210,17 +244,17 @@ static tt_status plan_run(tt_device *d, tt_plan *plan, const tt_call *call, tt_s
   const tt_program *p = plan->program;
   run_state r;
   bool now;
-  run_begin(&r, p);
+  run_begin(&r, plan->runs);
   tt_status status = run_gather_inputs(d, plan, call, storages, &r, &now);
   if (!status) {
     status = run_make_outputs(d, p, &r);
     if (!status) {
-      tt_task task = {&plan->code, r.inputs, r.input_count, r.donate, r.outputs, r.output_count};
+      tt_task task = {plan->code, r.inputs, r.input_count, r.donate, r.outputs, r.output_count};
       status = tt_task_launch(d, &task, now);
       if (status) run_drop_outputs(p, &r);
       else run_commit(d, plan, storages, &r, out_results);
     }
-    run_release_packs(p, &r);
+    run_release_packs(plan->runs, &r);
   }
   run_end(&r);
   return status;
@@ -254,7 +288,7 @@ static bool dispatch_plan(tt_device *d, tt_plan *plan, const tt_call *call, tt_n
     if (!*out_status) *out_status = tt_region_record(d, plan, call, d->key.storages, out_results);
     return true;
   }
-  if (tt_code_get_state(&plan->code) != TT_CODE_READY) return false;
+  if (tt_code_get_state(plan->code) != TT_CODE_READY) return false;
   if (d->region.node_count) {
     *out_status = tt_region_flush(d, d->region.node_count, TT_FLUSH_MODE);
     if (*out_status) return true;
@@ -263,15 +297,23 @@ static bool dispatch_plan(tt_device *d, tt_plan *plan, const tt_call *call, tt_n
   return true;
 }
 
-/* Builds the plan of a new key, unless another thread has done so meanwhile. The flag is not held. */
-static tt_status dispatch_build(tt_device *d, const tt_call *call, const tt_miss_hook *miss, plan_request *request) {
+/* Does the call need a plan that runs its own program, where this one runs its family's? Flag held. */
+static bool needs_own_program(tt_plan *plan) {
+  return plan->runs != plan->program && (tt_capture_current() || tt_plan_leaves_family(plan));
+}
+
+/* Builds the plan of a new key, or one with its own program, unless another thread has done so meanwhile. The flag is not
+ * held. */
+static tt_status dispatch_build(tt_device *d, const tt_call *call, const tt_miss_hook *miss, bool exact, plan_request *request) {
   tt_plan *plan;
-  TT_TRY(plan_make(d, call, miss, request, &plan));
+  TT_TRY(plan_get(d, call, miss, request, exact || tt_capture_current(), &plan));
   tt_device_enter(d);
   tt_plan *other = tt_plan_table_find(&d->plans, plan->hash, plan->words, plan->word_count);
+  bool replaces = other && exact && other->runs != other->program;
   if (!other) tt_plan_table_add(&d->plans, plan);
+  if (replaces) tt_plan_table_replace(&d->plans, other, plan);
   tt_device_leave(d);
-  if (other) tt_plan_free(plan);
+  if (other && !replaces) tt_plan_free(plan);
   return TT_OK;
 }
 
@@ -293,7 +335,8 @@ tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *mis
     tt_key_build(d, call, &d->key);
     tt_hash128 hash = tt_hash_words(d->key.words, d->key.count);
     tt_plan *plan = tt_plan_table_find(&d->plans, hash, d->key.words, (uint32_t)d->key.count);
-    if (plan) {
+    bool exact = plan && needs_own_program(plan);
+    if (plan && !exact) {
       bool done = dispatch_plan(d, plan, call, out_results, capacity, &status);
       tt_count(&d->hits, done && hit);
       bool wait = status && tt_status_get_code(status) == TT_OUT_OF_MEMORY &&
@@ -305,14 +348,14 @@ tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *mis
         hit = false;
         if (!status) continue;
       }
-      if (!done) status = tt_code_require(d, &plan->code, tt_plan_source(plan));
+      if (!done) status = tt_code_require(d, plan->code, tt_program_source(plan->runs));
       if (done && !status) *out_count = plan->program->result_count;
       if (done || status) break;
     } else { /* build without the flag */
       plan_request request;
       request_take(&d->key, hash, &request);
       tt_device_leave(d);
-      status = dispatch_build(d, call, miss, &request);
+      status = dispatch_build(d, call, miss, exact, &request);
       request_free(&request);
       if (status) break;
     }

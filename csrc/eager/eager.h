@@ -43,6 +43,8 @@ typedef struct tt_device_options {
   int64_t memory_limit;     /* bytes; 0: none */
   const char *xla_options;  /* see tt_compile_options.env_overrides */
   const char *dump_dir;     /* every compiled program is written there as text; null: nowhere */
+  bool no_bounded;          /* each size gets a program of its own */
+  bool poison_bounds;       /* what lies beyond a size is NaN or -1: for tests */
   bool no_kernels;          /* CPU plugins: plain programs only, without our own kernels */
   tt_cache_options cache;   /* of compiled programs, outside of the process */
   double inline_cost;       /* programs up to this cost (hlo_builder_cost) run on the caller's thread; 0: default */

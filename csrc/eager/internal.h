@@ -94,6 +94,8 @@ typedef struct tt_code {
   bool has_check;
   int check_count;
   const struct tt_check_info *checks;
+  int sized_inputs, sized_outputs; /* how many have types below; packs and the flag follow */
+  const tt_array_type *input_types, *output_types; /* null: arrays are as they are; else they are copied to and from these */
   tt_executable *executable; /* READY */
   tt_status error;           /* FAILED */
   double cost;
@@ -104,7 +106,11 @@ struct tt_plan {
   uint32_t word_count;
   uint64_t *words;
   tt_program *program;
-  tt_code code;
+  const tt_program *runs; /* the program, or one with bounded sizes that serves for it (family.c); changes at most once */
+  tt_code own, *code;     /* the program's; that of what runs */
+  int64_t sizes[HLO_MAX_SYMBOLS]; /* of the bounded program's symbols */
+  struct tt_plan *replaced; /* one of the same key that this one came for; others may still refer to it */
+  double debt;        /* what runs of the bounded program have cost more, in units */
   size_t weight;      /* bytes of text: what compiling it costs, roughly */
   uint64_t last_seen; /* 1 + its last position in the order of recorded calls; 0: none */
 };
@@ -121,6 +127,8 @@ typedef struct tt_plan_table { /* open addressing, power of two */
 
 tt_plan *tt_plan_table_find(const tt_plan_table *t, tt_hash128 hash, const uint64_t *words, uint32_t count);
 void tt_plan_table_add(tt_plan_table *t, tt_plan *plan);
+/* Puts `fresh`, which has the same key, in the place of `plan` and lets it own that. */
+void tt_plan_table_replace(tt_plan_table *t, tt_plan *plan, tt_plan *fresh);
 void tt_plan_free(tt_plan *plan);
 
 /* ---- key ------------------------------------------------------------------------------------------------------ */
@@ -134,6 +142,27 @@ typedef struct tt_key { /* grows as needed and is used again: keying allocates o
 
 /* Fills `key`; reads the storages' values, so the dispatch flag must be held. */
 void tt_key_build(tt_device *d, const tt_call *call, tt_key *key);
+
+/* ---- families of calls that differ in sizes alone --------------------------------------------------------------- */
+
+/* A program with bounded sizes. */
+typedef struct tt_bounded {
+  tt_bounds bounds;
+  tt_program *program;
+  tt_code code;
+  struct tt_bounded *next;
+} tt_bounded;
+
+typedef struct tt_family tt_family;
+enum { TT_FAMILY_SLOTS = 1024 };
+
+/* A new plan meets its family: from the third member on it may run a program of the family's. The flag is not held. */
+void tt_family_join(tt_device *d, const tt_call *call, const tt_storage_spec *specs, int spec_count, tt_plan *plan);
+/* A plan for a call whose family has a program that serves for it; else null. The flag is not held. */
+tt_plan *tt_family_plan(tt_device *d, const tt_call *call, const tt_storage_spec *specs, int spec_count);
+/* Counts a run of a plan that runs such a program. True if its copies have cost so much that it should run a program of its own. Flag held. */
+bool tt_plan_leaves_family(tt_plan *plan);
+void tt_families_clear(tt_device *d);
 
 /* ---- compiler --------------------------------------------------------------------------------------------------- */
 
@@ -163,7 +192,7 @@ typedef struct tt_compiler {
 
 void tt_compiler_init(tt_device *d);
 void tt_compiler_stop(tt_device *d); /* finishes what is being compiled, forgets what waits */
-tt_source tt_plan_source(const tt_plan *plan);
+tt_source tt_program_source(const tt_program *program);
 /* READY when it returns TT_OK: compiles on this thread, or waits for whoever does. The dispatch flag must not be held. */
 tt_status tt_code_require(tt_device *d, tt_code *c, tt_source source) TT_MUST_USE;
 /* Lets one of the compiler's threads do it, unless it is done or begun. */
@@ -249,6 +278,7 @@ typedef struct tt_pending_check { /* flags of programs that can fail, not yet lo
 
 typedef struct tt_region_node {
   tt_plan *plan;
+  const tt_program *runs;
   int first_input; /* in tt_region.inputs */
   int first_value; /* how many values the region had before */
   int first_output; /* the number of its first output */
@@ -289,7 +319,7 @@ typedef struct tt_region_code {
   bool *made;               /* which values the code returns; a superset of what is wanted will do */
   struct tt_region_code *next; /* the same structure, other results */
   tt_code own, *code;       /* a lone call's code is its plan's */
-  tt_plan *lone;            /* then that plan */
+  const tt_program *lone; /* then that program */
   tt_module_node *nodes;
   int node_count, value_count, wanted_count;
   int *node_inputs;
@@ -297,6 +327,7 @@ typedef struct tt_region_code {
   int input_count, output_count;
   int pack_counts[TT_PACK_COUNT];
   struct tt_check_info *checks;
+  tt_array_type *types; /* of the inputs and outputs, if they differ from the arrays' */
   char *name;
   tt_value *packs[TT_PACK_COUNT]; /* of the last run, with their content */
   void *pack_data[TT_PACK_COUNT];
@@ -357,6 +388,8 @@ struct tt_device {
   uint64_t stamp;
   tt_key key;
   tt_plan_table plans;
+  pthread_mutex_t family_lock;
+  tt_family *families[TT_FAMILY_SLOTS]; /* chains, by hash; under family_lock */
   tt_region region;
   tt_region_table regions;
   uint64_t capture_serial;
@@ -412,7 +445,8 @@ static inline int64_t tt_number_truncate(double x) { return x >= -0x1p63 && x < 
 tt_status tt_numbers_pack(tt_device *d, const tt_plan *plan, const tt_call *call, tt_storage *const *storages, tt_pack pack,
                           tt_value **out_value) TT_MUST_USE;
 /* Writes the call's numbers as the pack holds them; room for number_count of them. Flag held. */
-void tt_numbers_write(const tt_plan *plan, const tt_call *call, tt_storage *const *storages, tt_pack pack, char *out);
+void tt_numbers_write(const tt_plan *plan, const tt_program *runs, const tt_call *call, tt_storage *const *storages,
+                      tt_pack pack, char *out);
 /* One number as a pack holds it. */
 void tt_number_write(const tt_number *n, tt_pack pack, void *out);
 /* A pack as a value. */

@@ -5,13 +5,14 @@
 
 #include "eager/internal.h"
 
-static tt_number number_fetch(const tt_call *call, tt_storage *const *storages, const tt_number_source *source) {
+static tt_number number_fetch(const tt_plan *plan, const tt_call *call, tt_storage *const *storages, const tt_number_source *source) {
   switch (source->from) {
     case TT_FROM_ARG: return call->args[source->arg].number;
     case TT_FROM_LIST: return call->args[source->arg].numbers[source->index];
     case TT_FROM_SPLAT: return storages[source->index]->value->splat;
     case TT_FROM_RNG_SEED: return (tt_number){.dtype = TT_I64, .i = (int64_t)call->args[source->arg].rng.seed};
     case TT_FROM_RNG_OFFSET: return (tt_number){.dtype = TT_I64, .i = (int64_t)call->args[source->arg].rng.offset};
+    case TT_FROM_SIZE: return (tt_number){.dtype = TT_I64, .i = plan->sizes[source->index]};
   }
   return (tt_number){0};
 }
@@ -29,11 +30,11 @@ void tt_number_write(const tt_number *n, tt_pack pack, void *out) {
   }
 }
 
-void tt_numbers_write(const tt_plan *plan, const tt_call *call, tt_storage *const *storages, tt_pack pack, char *out) {
-  const tt_program *p = plan->program;
+void tt_numbers_write(const tt_plan *plan, const tt_program *p, const tt_call *call, tt_storage *const *storages,
+                      tt_pack pack, char *out) {
   size_t width = tt_dtype_bytes(tt_pack_dtype(pack));
   for (int i = 0; i < p->number_count; i++) {
-    tt_number n = number_fetch(call, storages, &p->numbers[i]);
+    tt_number n = number_fetch(plan, call, storages, &p->numbers[i]);
     tt_number_write(&n, pack, out + (size_t)i * width);
   }
 }
@@ -50,12 +51,12 @@ tt_status tt_numbers_upload(tt_device *d, tt_pack pack, int count, const void *d
 
 tt_status tt_numbers_pack(tt_device *d, const tt_plan *plan, const tt_call *call, tt_storage *const *storages, tt_pack pack,
                           tt_value **out_value) {
-  const tt_program *p = plan->program;
+  const tt_program *p = plan->runs;
   size_t width = tt_dtype_bytes(tt_pack_dtype(pack));
   uint64_t few[4] = {0, 0, 0, 0};
   size_t bytes = (size_t)p->number_count * width;
   char *data = bytes <= sizeof few ? (char *)few : tt_malloc(bytes);
-  tt_numbers_write(plan, call, storages, pack, data);
+  tt_numbers_write(plan, p, call, storages, pack, data);
   if (data != (char *)few) {
     tt_status status = tt_numbers_upload(d, pack, p->number_count, data, out_value);
     free(data);

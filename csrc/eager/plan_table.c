@@ -34,9 +34,17 @@ void tt_plan_table_add(tt_plan_table *t, tt_plan *plan) {
   t->count++;
 }
 
+void tt_plan_table_replace(tt_plan_table *t, tt_plan *plan, tt_plan *fresh) {
+  size_t i = plan->hash.lo & (t->capacity - 1);
+  while (t->slots[i] != plan) i = (i + 1) & (t->capacity - 1);
+  fresh->replaced = plan;
+  t->slots[i] = fresh;
+}
+
 void tt_plan_free(tt_plan *plan) {
   if (!plan) return;
-  tt_code_clear(&plan->code);
+  tt_plan_free(plan->replaced);
+  tt_code_clear(&plan->own);
   if (plan->program) tt_program_free(plan->program);
   free(plan->words);
   free(plan);

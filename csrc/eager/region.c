@@ -46,8 +46,8 @@ static void region_add_input(tt_region *r, tt_value *v) {
   r->inputs[r->input_count++] = known ? v->region_number : region_foreign(r, v);
 }
 
-static void region_add_numbers(tt_region *r, tt_plan *plan, const tt_call *call, tt_storage *const *storages) {
-  const tt_program *p = plan->program;
+static void region_add_numbers(tt_region *r, tt_plan *plan, const tt_program *p, const tt_call *call,
+                               tt_storage *const *storages) {
   for (int pack = 0; pack < TT_PACK_COUNT; pack++) {
     if (!(p->packs >> pack & 1)) continue;
     size_t bytes = (size_t)p->number_count * tt_dtype_bytes(tt_pack_dtype((tt_pack)pack));
@@ -55,7 +55,7 @@ static void region_add_numbers(tt_region *r, tt_plan *plan, const tt_call *call,
       r->pack_capacity[pack] = 2 * (r->pack_bytes[pack] + bytes) + 256;
       r->packs[pack] = tt_realloc(r->packs[pack], r->pack_capacity[pack]);
     }
-    tt_numbers_write(plan, call, storages, (tt_pack)pack, r->packs[pack] + r->pack_bytes[pack]);
+    tt_numbers_write(plan, p, call, storages, (tt_pack)pack, r->packs[pack] + r->pack_bytes[pack]);
     r->pack_bytes[pack] += bytes;
   }
 }
@@ -112,7 +112,7 @@ static void region_cut(tt_device *d, int count, tt_flush_reason reason) {
 static void region_cut_before(tt_device *d, const tt_program *p) {
   tt_region *r = &d->region;
   if (!r->node_count) return;
-  const tt_program *last = r->nodes[r->node_count - 1].plan->program;
+  const tt_program *last = r->nodes[r->node_count - 1].runs;
   if (!p->lanes != !last->lanes) region_cut(d, r->node_count, TT_FLUSH_LIST);
 }
 
@@ -137,25 +137,25 @@ tt_status tt_region_reserve(tt_device *d, const tt_program *p) {
 
 tt_status tt_region_add(tt_device *d, tt_region *r, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
                         tt_new_result *out_results) {
-  const tt_program *p = plan->program;
+  const tt_program *p = r->is_capture ? plan->program : plan->runs;
   TT_TRY(region_check_inputs(p, storages));
   grow(&r->nodes, &r->node_capacity, r->node_count + 1, sizeof *r->nodes);
   grow(&r->inputs, &r->input_capacity, r->input_count + p->input_count, sizeof *r->inputs);
   grow(&r->values, &r->value_capacity, r->value_count + p->input_count + p->output_count, sizeof *r->values);
   tt_region_node *node = &r->nodes[r->node_count];
-  *node = (tt_region_node){.plan = plan, .first_input = r->input_count, .first_value = r->value_count};
+  *node = (tt_region_node){.plan = plan, .runs = p, .first_input = r->input_count, .first_value = r->value_count};
   for (int i = 0; i < p->input_count; i++) region_add_input(r, storages[p->input_storages[i]]->value);
-  region_add_numbers(r, plan, call, storages);
+  region_add_numbers(r, plan, p, call, storages);
   node->first_output = r->value_count;
-  region_add_outputs(d, r, p, storages, out_results);
+  region_add_outputs(d, r, plan->program, storages, out_results);
   r->node_count++;
-  r->memory_bytes += node_memory(p);
+  r->memory_bytes += node_memory(plan->program);
   return TT_OK;
 }
 
 tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
                            tt_new_result *out_results) {
-  TT_TRY(region_check_inputs(plan->program, storages));
+  TT_TRY(region_check_inputs(plan->runs, storages));
   region_cut_before(d, plan->program);
   TT_TRY(tt_region_add(d, &d->region, plan, call, storages, out_results));
   d->region_stats.recorded++;
@@ -172,7 +172,7 @@ static bool *region_wanted(const tt_region *r, int count, int value_count) {
   bool *wanted = tt_calloc((size_t)value_count + 1, sizeof *wanted);
   for (int n = 0; n < count; n++) {
     const tt_region_node *node = &r->nodes[n];
-    for (int o = 0; o < node->plan->program->output_count; o++) {
+    for (int o = 0; o < node->runs->output_count; o++) {
       int v = node->first_output + o;
       wanted[v] = atomic_load_explicit(&r->values[v]->refs, memory_order_acquire) > 1;
     }
@@ -277,7 +277,7 @@ static tt_status region_run_code(tt_device *d, tt_region_code *c, const bool *wa
 static size_t region_pack_bytes(const tt_region *r, int count, int pack) {
   size_t bytes = 0, width = tt_dtype_bytes(tt_pack_dtype((tt_pack)pack));
   for (int n = 0; n < count; n++) {
-    const tt_program *p = r->nodes[n].plan->program;
+    const tt_program *p = r->nodes[n].runs;
     if (p->packs >> pack & 1) bytes += (size_t)p->number_count * width;
   }
   return bytes;
@@ -285,18 +285,18 @@ static size_t region_pack_bytes(const tt_region *r, int count, int pack) {
 
 /* Records a node anew after those before it have gone. `old`: the values by their old numbers. */
 static void region_keep(tt_region *r, const tt_region_node *node, tt_value *const *old) {
-  const tt_program *p = node->plan->program;
+  const tt_program *p = node->runs;
   tt_region_node *kept = &r->nodes[r->node_count++];
   int first_input = node->first_input, first_output = node->first_output;
-  *kept = (tt_region_node){.plan = node->plan, .first_input = r->input_count, .first_value = r->value_count};
+  *kept = (tt_region_node){.plan = node->plan, .runs = p, .first_input = r->input_count, .first_value = r->value_count};
   for (int i = 0; i < p->input_count; i++) region_add_input(r, old[r->inputs[first_input + i]]);
   kept->first_output = r->value_count;
   for (int o = 0; o < p->output_count; o++) {
     tt_value_retain(old[first_output + o]);
     region_add_value(r, old[first_output + o]);
-    r->bytes += tt_array_bytes(&p->output_types[o]);
+    r->bytes += tt_array_bytes(&old[first_output + o]->type);
   }
-  r->memory_bytes += node_memory(p);
+  r->memory_bytes += node_memory(node->plan->program);
 }
 
 /* Takes the first `count` nodes out; the others stay as if they had just been recorded. */

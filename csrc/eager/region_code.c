@@ -9,7 +9,7 @@
 
 /* ---- structure ---------------------------------------------------------------------------------------------- */
 
-/* Two numbers to a word; the plan tells how many there are. */
+/* Two numbers to a word; the program tells how many there are. */
 static size_t structure_words(const tt_region *r, int count, uint64_t **scratch, size_t *capacity) {
   size_t most = (size_t)count + (size_t)r->input_count, n = 0;
   if (most > *capacity) {
@@ -20,8 +20,8 @@ static size_t structure_words(const tt_region *r, int count, uint64_t **scratch,
   for (int i = 0; i < count; i++) {
     const tt_region_node *node = &r->nodes[i];
     const int *inputs = r->inputs + node->first_input;
-    int input_count = node->plan->program->input_count;
-    words[n++] = (uint64_t)(uintptr_t)node->plan;
+    int input_count = node->runs->input_count;
+    words[n++] = (uint64_t)(uintptr_t)node->runs;
     for (int k = 0; k + 1 < input_count; k += 2) words[n++] = (uint64_t)inputs[k] << 32 | (uint64_t)inputs[k + 1];
     if (input_count & 1) words[n++] = (uint64_t)inputs[input_count - 1];
   }
@@ -53,7 +53,7 @@ static void table_grow(tt_region_table *t) {
 
 static bool code_makes(const tt_region_code *c, const tt_region *r, int count, const bool *wanted) {
   for (int n = 0; n < count; n++)
-    for (int o = 0; o < r->nodes[n].plan->program->output_count; o++) {
+    for (int o = 0; o < r->nodes[n].runs->output_count; o++) {
       int v = r->nodes[n].first_output + o;
       if (wanted[v] && !c->made[v]) return false;
     }
@@ -74,7 +74,7 @@ static void analyse(analysis *a) {
   for (int v = 0; v < a->value_count; v++) a->maker[v] = -1, a->root[v] = v;
   for (int n = 0; n < a->count; n++) {
     const tt_region_node *node = &a->r->nodes[n];
-    const tt_program *p = node->plan->program;
+    const tt_program *p = node->runs;
     for (int o = 0; o < p->output_count; o++) a->maker[node->first_output + o] = n;
     int written = node->first_output + (int)(p->written_types - p->output_types);
     for (int w = 0; w < p->written_count; w++)
@@ -92,7 +92,7 @@ static void code_take_nodes(tt_region_code *c, const analysis *a) {
   memcpy(c->node_inputs, r->inputs, (size_t)inputs * sizeof *c->node_inputs);
   for (int n = a->count - 1; n >= 0; n--) {
     const tt_region_node *node = &r->nodes[n];
-    const tt_program *p = node->plan->program;
+    const tt_program *p = node->runs;
     tt_module_node *out = &c->nodes[n];
     bool wanted = out->wanted || p->has_check;
     for (int o = 0; o < p->output_count; o++) wanted |= a->wanted[node->first_output + o];
@@ -128,6 +128,26 @@ static void code_take_arrays(tt_region_code *c, const analysis *a) {
     if (taken >= 0) position[root] = -1;
   }
   free(position);
+}
+
+/* Programs with bounded sizes take larger arrays than those that there are. Then nothing takes another one's memory. */
+static void code_take_types(tt_region_code *c, const tt_region *r) {
+  bool is_bounded = false;
+  for (int n = 0; n < c->node_count; n++) is_bounded |= c->nodes[n].wanted && r->nodes[n].runs != r->nodes[n].plan->program;
+  if (!is_bounded) return;
+  const tt_array_type **types = tt_calloc((size_t)c->value_count + 1, sizeof *types);
+  tt_module_types(c->nodes, c->node_count, types);
+  c->types = tt_malloc(((size_t)c->input_count + (size_t)c->output_count + 1) * sizeof *c->types);
+  for (int i = 0; i < c->input_count; i++) c->types[i] = *types[c->inputs[i]];
+  for (int o = 0; o < c->output_count; o++) {
+    c->types[c->input_count + o] = *types[c->outputs[o]];
+    c->aliases[o] = -1;
+  }
+  c->own.sized_inputs = c->input_count;
+  c->own.sized_outputs = c->output_count;
+  c->own.input_types = c->types;
+  c->own.output_types = c->types + c->input_count;
+  free(types);
 }
 
 static void code_take_checks(tt_region_code *c) {
@@ -168,18 +188,18 @@ static tt_status code_print(const void *what, tt_strbuf *out) {
 }
 
 /* A lone call runs as it would in Strict mode, with all its results. */
-static void code_take_single(tt_region_code *c, tt_plan *plan) {
-  const tt_program *p = plan->program;
+static void code_take_single(tt_region_code *c, const tt_region_node *only) {
+  const tt_program *p = only->runs;
   const tt_module_node *node = &c->nodes[0];
   int new_count = (int)(p->written_types - p->output_types), outputs = new_count + p->written_count;
-  c->lone = plan;
-  c->code = &plan->code;
+  c->lone = p;
+  c->code = p == only->plan->program ? &only->plan->own : only->plan->code;
   c->inputs = tt_malloc(((size_t)p->input_count + 1) * sizeof *c->inputs);
   c->outputs = tt_malloc(((size_t)outputs + 1) * sizeof *c->outputs);
   c->aliases = tt_malloc(((size_t)outputs + 1) * sizeof *c->aliases);
   for (int i = 0; i < p->input_count; i++) c->inputs[c->input_count++] = node->inputs[i];
   for (int o = 0; o < outputs; o++) {
-    int v = node->first_output + o, taken = o < new_count ? -1 : p->donated_inputs[o - new_count];
+    int v = node->first_output + o, taken = o < new_count || c->code->input_types ? -1 : p->donated_inputs[o - new_count];
     for (int i = 0; taken >= 0 && i < p->input_count; i++) /* two storages that share the array: it is read as well */
       if (i != taken && c->inputs[i] == c->inputs[taken]) taken = -1;
     c->made[v] = true;
@@ -200,9 +220,10 @@ tt_region_code *tt_region_code_create(const tt_region *r, int count, const bool 
   for (int pack = 0; pack < TT_PACK_COUNT; pack++)
     c->pack_counts[pack] = tt_module_pack_count(c->nodes, count, (tt_pack)pack);
   if (count == 1 && c->wanted_count) {
-    code_take_single(c, r->nodes[0].plan);
+    code_take_single(c, &r->nodes[0]);
   } else {
     code_take_arrays(c, &a);
+    code_take_types(c, r);
     code_take_checks(c);
     for (int n = 0; n < count; n++) c->own.cost += c->nodes[n].wanted ? c->nodes[n].program->cost : 0;
     c->name = code_name(c);
@@ -213,7 +234,7 @@ tt_region_code *tt_region_code_create(const tt_region *r, int count, const bool 
 }
 
 tt_source tt_region_code_source(const tt_region_code *c) {
-  return c->code == &c->own ? (tt_source){code_print, c, c->name} : tt_plan_source(c->lone);
+  return c->code == &c->own ? (tt_source){code_print, c, c->name} : tt_program_source(c->lone);
 }
 
 tt_region_code *tt_region_code_get(tt_device *d, int count, const bool *wanted) {
@@ -253,6 +274,7 @@ void tt_region_code_free(tt_region_code *c) {
   free(c->outputs);
   free(c->aliases);
   free(c->checks);
+  free(c->types);
   free(c->name);
   free(c);
 }

@@ -13,7 +13,53 @@ enum { INTERRUPT_POLL_MS = 50, STACK_BUFFERS = 64 };
 
 /* ---- one task ----------------------------------------------------------------------------------------------- */
 
+/* The array in one of the code's type, or with `back` the code's in one of the array's: a copy if they differ. */
+static tt_status resized(tt_device *d, const tt_value *v, const tt_array_type *type, bool back, tt_pjrt_buffer *buffer,
+                         tt_pjrt_buffer **out_buffer) {
+  *out_buffer = buffer;
+  if (!memcmp(v->type.dims, type->dims, type->rank * sizeof *type->dims)) return TT_OK;
+  return tt_buffer_resize(d->client, buffer, (tt_dtype)type->dtype, type->rank, back ? type->dims : v->type.dims,
+                          back ? v->type.dims : type->dims, d->options.poison_bounds, out_buffer);
+}
+
+/* Replaces the program's results by what there is to be of them. */
+static tt_status resize_results(tt_device *d, const tt_task *t, tt_pjrt_buffer **out) {
+  tt_status status = tt_buffer_await(d->client, out[0]);
+  for (int i = 0; i < t->code->sized_outputs && !status; i++) {
+    tt_pjrt_buffer *fresh;
+    status = resized(d, t->outputs[i], &t->code->output_types[i], true, out[i], &fresh);
+    if (status || fresh == out[i]) continue;
+    tt_buffer_destroy(d->client, out[i]);
+    out[i] = fresh;
+  }
+  return status;
+}
+
+/* For code with bounded sizes. */
+static tt_status task_execute_resized(tt_device *d, const tt_task *t) {
+  const tt_code *c = t->code;
+  tt_pjrt_buffer **in = tt_calloc((size_t)t->input_count + (size_t)t->output_count + 1, sizeof *in), **out = in + t->input_count;
+  bool *donate = tt_calloc((size_t)t->input_count + 1, sizeof *donate);
+  tt_status status = TT_OK;
+  for (int i = 0; i < t->input_count && !status; i++) {
+    in[i] = t->inputs[i]->buffer;
+    if (i < c->sized_inputs) status = resized(d, t->inputs[i], &c->input_types[i], false, t->inputs[i]->buffer, &in[i]);
+  }
+  if (!status) status = tt_executable_execute(c->executable, 0, t->input_count, in, donate, out);
+  if (!status && t->output_count) status = resize_results(d, t, out);
+  for (int i = 0; i < t->input_count; i++)
+    if (in[i] != t->inputs[i]->buffer) tt_buffer_destroy(d->client, in[i]);
+  for (int i = 0; i < t->output_count; i++) {
+    if (status) tt_buffer_destroy(d->client, out[i]);
+    else tt_value_set_ready(t->outputs[i], out[i]);
+  }
+  free(donate);
+  free(in);
+  return status;
+}
+
 tt_status tt_task_execute(tt_device *d, const tt_task *t, bool wait) {
+  if (t->code->input_types) return task_execute_resized(d, t);
   tt_pjrt_buffer *few_in[STACK_BUFFERS], *few_out[STACK_BUFFERS];
   tt_pjrt_buffer **in = t->input_count <= STACK_BUFFERS ? few_in : tt_malloc((size_t)t->input_count * sizeof *in);
   tt_pjrt_buffer **out = t->output_count <= STACK_BUFFERS ? few_out : tt_malloc((size_t)t->output_count * sizeof *out);

@@ -105,6 +105,8 @@ hlo_value hlo_symbolic_number(hlo_builder *b, tt_dtype dtype, int64_t number);
 hlo_value hlo_mask_beyond(hlo_builder *b, hlo_value x, uint64_t axes, hlo_value fill);
 /* True if the elements of the one are those of the other in the same order, also beyond the sizes. */
 bool hlo_reshape_keeps_order(const hlo_type *from, const hlo_type *to);
+/* A reshape that does not: rows are taken one by one. */
+hlo_value hlo_reshape_by_rows(hlo_builder *b, hlo_value x, const hlo_type *to);
 
 /* Texts in the arena. take_text moves a non-empty string there and frees it. */
 const char *hlo_take_text(hlo_builder *b, tt_strbuf *s);

@@ -328,14 +328,18 @@ TT_TEST(sizes_known_at_run_time) {
       hlo_dot_general(b, turned, ones, 0, NULL, NULL, 1, AXES(1), AXES(0), TT_F32),
       hlo_dot_general(b, ones, x, 0, NULL, NULL, 1, AXES(0), AXES(0), TT_F32),
       hlo_scatter_reduce(b, sums, index, ones, &put, HLO_REDUCE_ADD),
+      hlo_dot_general(b, hlo_reshape(b, turned, 1, DIMS(2 * n)), flat, 0, NULL, NULL, 1, AXES(0), AXES(0), TT_F32),
+      hlo_reduce(b, hlo_reshape(b, hlo_reshape(b, turned, 1, DIMS(2 * n)), 2, DIMS(2, n)), HLO_REDUCE_ADD, 1, AXES(1)),
   };
-  program_end(&p, true, 6, out);
+  program_end(&p, true, 8, out);
   CHECK_FLOATS(&p, 0, 0, 9, 12);
   CHECK_FLOATS(&p, 1, 0, 6);
   CHECK_FLOATS(&p, 2, 1e-6f, 4.2f);
   CHECK_FLOATS(&p, 3, 0, 9, 12);
   CHECK_FLOATS(&p, 4, 0, 9, 12);
   CHECK_FLOATS(&p, 5, 0, 1, 2);
+  CHECK_FLOATS(&p, 6, 0, 86); /* 1 3 5 2 4 6 by 1 2 3 4 5 6 */
+  CHECK_FLOATS(&p, 7, 0, 9, 12);
 }
 
 TT_TEST(aliasing_and_zero_elements) {

@@ -25,7 +25,8 @@ hlo_value hlo_reshape(hlo_builder *b, hlo_value x, int rank, const int64_t *dims
     return hlo_op_fail(b, name, "%s cannot become %s: the number of elements differs", hlo_type_text(b, x.type),
                        hlo_type_text(b, result));
   }
-  if ((x.type->dynamic || result->dynamic) && !hlo_reshape_keeps_order(x.type, result)) hlo_check_static(b, name, x);
+  bool moves = (x.type->dynamic || result->dynamic) && !hlo_reshape_keeps_order(x.type, result);
+  if (moves) return hlo_reshape_by_rows(b, x, result);
   return hlo_emit(b, name, 1, &x, NULL, result); /* free: no element moves */
 }
 

@@ -129,3 +129,54 @@ bool hlo_reshape_keeps_order(const hlo_type *from, const hlo_type *to) {
   }
   return true;
 }
+
+/* Row-major order of dims [0, rank) as they are, or as they lie in memory. */
+static void strides_of(int rank, const int64_t *dims, int64_t *out) {
+  int64_t stride = 1;
+  for (int i = rank - 1; i >= 0; stride *= dims[i--]) out[i] = stride;
+}
+
+static int64_t product(int rank, const int64_t *dims) {
+  int64_t n = 1;
+  for (int i = 0; i < rank; i++) n *= dims[i];
+  return n;
+}
+
+/* For each row of `to`, which row of `from` in memory it is; what lies beyond the sizes is any row, or none. */
+static hlo_value rows_between(hlo_builder *b, const hlo_type *from, int from_rank, const hlo_type *to, int to_rank) {
+  int64_t strides[HLO_MAX_RANK], in_memory[HLO_MAX_RANK];
+  strides_of(to_rank, to->dims, strides);
+  strides_of(from_rank, from->bounds, in_memory);
+  hlo_value place = hlo_full_i64(b, TT_I32, to_rank, to->bounds, 0), row = place;
+  for (int i = 0; i < to_rank; i++) {
+    hlo_value position = hlo_iota(b, TT_I32, to_rank, to->bounds, i);
+    place = hlo_add(b, place, hlo_mul(b, position, hlo_scalar_i64(b, TT_I32, strides[i])));
+  }
+  for (int i = from_rank - 1; i >= 0; i--) {
+    hlo_value size = hlo_scalar_i64(b, TT_I32, from->dims[i]), here = i ? hlo_rem(b, place, size) : place;
+    row = hlo_add(b, row, hlo_mul(b, here, hlo_scalar_i64(b, TT_I32, in_memory[i])));
+    if (i) place = hlo_div(b, place, size);
+  }
+  return row;
+}
+
+hlo_value hlo_reshape_by_rows(hlo_builder *b, hlo_value x, const hlo_type *to) {
+  static const char name[] = "stablehlo.reshape";
+  const hlo_type *from = x.type;
+  int from_rank = from->rank, to_rank = to->rank, first = 0, second = 1;
+  int64_t width = 1;
+  while (from_rank && to_rank && from->dims[from_rank - 1] == to->dims[to_rank - 1] && !(from->dynamic >> (from_rank - 1) & 1)) {
+    width *= from->dims[--from_rank];
+    to_rank--;
+  }
+  int64_t from_rows = product(from_rank, from->bounds), to_rows = product(to_rank, to->bounds);
+  if (from_rows > INT32_MAX || to_rows > INT32_MAX) return hlo_fail(b, TT_NOT_IMPLEMENTED, "%s: too many rows", name);
+  const hlo_type *flat = hlo_type_make(b, from->dtype, 2, (int64_t[]){from_rows, width});
+  hlo_value rows = hlo_emit(b, name, 1, &x, NULL, flat);
+  hlo_value index = hlo_reshape(b, rows_between(b, from, from_rank, to, to_rank), 1, &to_rows);
+  hlo_gather_spec spec = {.offset_dims_count = 1, .offset_dims = &second, .collapsed_count = 1, .collapsed_slice_dims = &first,
+                          .start_index_map_count = 1, .start_index_map = &first, .index_vector_dim = 1,
+                          .slice_sizes = (const int64_t[]){1, width}};
+  hlo_value taken = hlo_gather(b, rows, index, &spec);
+  return hlo_failed(b) ? hlo_none(b) : hlo_emit(b, name, 1, &taken, NULL, to);
+}

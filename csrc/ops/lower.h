@@ -88,6 +88,7 @@ typedef struct tt_op_family {
 /* All families, in the order of ops/registry.c. */
 int tt_op_family_count(void);
 const tt_op_family *tt_op_family_get(int index);
+bool tt_op_is_pointwise(const tt_op *op);
 /* The row of a functional overload, or null. */
 const tt_op *tt_op_find(const char *name);
 

@@ -20,6 +20,7 @@ typedef struct tt_numbers {
   int **of_arg; /* for each argument of the call: one entry, or one per member of a list */
   int *of_splat; /* for each storage */
   int seed, offset;
+  int sizes; /* the first of the bounded sizes */
 } tt_numbers;
 
 typedef struct tt_lowered_result {
@@ -71,7 +72,6 @@ const tt_arg *tt_arg_at(const tt_lower *l, int arg);
 hlo_value tt_splat_number(tt_lower *l, const tt_site *site);
 
 /* ---- frames ---- */
-bool tt_op_is_pointwise(const tt_op *op);
 void tt_lower_pointwise(tt_lower *l);
 void tt_lower_foreach(tt_lower *l);
 

@@ -88,14 +88,22 @@ static int function_of(composer *c, const tt_program *p) {
   }
 }
 
+void tt_module_types(const tt_module_node *nodes, int node_count, const tt_array_type **out_types) {
+  for (int n = 0; n < node_count; n++) {
+    const tt_program *p = nodes[n].program;
+    for (int i = 0; i < p->input_count; i++)
+      if (!out_types[nodes[n].inputs[i]]) out_types[nodes[n].inputs[i]] = &p->input_types[i];
+    for (int o = 0; o < p->output_count; o++) out_types[nodes[n].first_output + o] = &p->output_types[o];
+  }
+}
+
 static void find_types(composer *c) {
   const tt_module *m = c->m;
-  c->types = tt_arena_alloc(c->arena, sizeof *c->types * (size_t)m->array_count);
-  for (int n = 0; n < m->node_count; n++) {
-    const tt_program *p = m->nodes[n].program;
-    for (int i = 0; i < p->input_count; i++) c->types[m->nodes[n].inputs[i]] = array_type(c, &p->input_types[i]);
-    for (int o = 0; o < p->output_count; o++) c->types[m->nodes[n].first_output + o] = array_type(c, &p->output_types[o]);
-  }
+  const tt_array_type **types = tt_arena_alloc(c->arena, sizeof *types * (size_t)(m->array_count + 1));
+  memset(types, 0, sizeof *types * (size_t)m->array_count);
+  tt_module_types(m->nodes, m->node_count, types);
+  c->types = tt_arena_alloc(c->arena, sizeof *c->types * (size_t)(m->array_count + 1));
+  for (int i = 0; i < m->array_count; i++) c->types[i] = types[i] ? array_type(c, types[i]) : NULL;
 }
 
 static void declare_params(composer *c) {
@@ -128,12 +136,28 @@ static void add_flag(composer *c, hlo_value flag) {
   c->flag = hlo_is_none(c->flag) ? mine : hlo_select(c->b, hlo_compare(c->b, HLO_EQ, c->flag, zero), mine, c->flag);
 }
 
+/* A program with bounded sizes and its neighbours may want different room for one array. */
+static hlo_value fitted(composer *c, hlo_value x, const tt_array_type *wanted) {
+  int64_t low[TT_MAX_RANK] = {0}, high[TT_MAX_RANK], limit[TT_MAX_RANK], ones[TT_MAX_RANK];
+  bool fits = true;
+  for (int i = 0; i < wanted->rank; i++) {
+    int64_t has = x.type->dims[i];
+    fits = fits && has == wanted->dims[i];
+    limit[i] = has < wanted->dims[i] ? has : wanted->dims[i];
+    high[i] = wanted->dims[i] - limit[i];
+    ones[i] = 1;
+  }
+  if (fits) return x;
+  x = hlo_slice(c->b, x, low, limit, ones);
+  return hlo_pad(c->b, x, hlo_scalar_i64(c->b, (tt_dtype)wanted->dtype, 0), low, high, NULL);
+}
+
 static void call_node(composer *c, const tt_module_node *n) {
   const tt_program *p = n->program;
   hlo_value *operands = tt_arena_alloc(c->arena, sizeof *operands * (size_t)(p->input_count + TT_PACK_COUNT));
   const hlo_type **types = tt_arena_alloc(c->arena, sizeof *types * (size_t)p->output_count);
   int count = 0;
-  for (int i = 0; i < p->input_count; i++) operands[count++] = c->arrays[n->inputs[i]];
+  for (int i = 0; i < p->input_count; i++) operands[count++] = fitted(c, c->arrays[n->inputs[i]], &p->input_types[i]);
   for (int pack = 0; pack < TT_PACK_COUNT; pack++)
     if (node_numbers(n, pack)) operands[count++] = node_pack(c, pack, node_numbers(n, pack));
   for (int i = 0; i < p->output_count; i++) types[i] = array_type(c, &p->output_types[i]);

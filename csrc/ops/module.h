@@ -27,6 +27,8 @@ typedef struct tt_module {
   const int *aliases; /* for each output: the position in `inputs` of the array whose memory it may take, or -1 */
 } tt_module;
 
+/* The arrays' types, by number (room for all): of what makes an array, or of its first reader. */
+void tt_module_types(const tt_module_node *nodes, int node_count, const tt_array_type **out_types);
 tt_status tt_module_print(const tt_module *m, tt_strbuf *out) TT_MUST_USE;
 /* How many numbers the module's pack has. */
 int tt_module_pack_count(const tt_module_node *nodes, int node_count, tt_pack pack);

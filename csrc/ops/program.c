@@ -94,10 +94,10 @@ static void enumerate_arg(const tt_call *call, int arg, tt_numbers *numbers, tt_
 }
 
 /* The order depends on the call and the specs alone, never on the lowering. */
-static tt_numbers numbers_enumerate(const tt_call *call, const tt_storage_spec *specs, int spec_count,
+static tt_numbers numbers_enumerate(const tt_call *call, const tt_storage_spec *specs, int spec_count, int size_count,
                                     tt_arena *arena) {
   tt_numbers numbers = {.seed = -1, .offset = -1};
-  size_t most = (size_t)spec_count + 2;
+  size_t most = (size_t)spec_count + (size_t)size_count + 2;
   for (int i = 0; i < call->arg_count; i++) most += (size_t)number_count(&call->args[i]);
   numbers.sources = tt_arena_alloc(arena, sizeof *numbers.sources * most);
   numbers.of_arg = tt_arena_alloc(arena, sizeof *numbers.of_arg * (size_t)(call->arg_count + 1));
@@ -112,6 +112,8 @@ static tt_numbers numbers_enumerate(const tt_call *call, const tt_storage_spec *
     numbers.seed = number_add(&numbers, (tt_number_source){TT_FROM_RNG_SEED, (int16_t)last, 0});
     numbers.offset = number_add(&numbers, (tt_number_source){TT_FROM_RNG_OFFSET, (int16_t)last, 0});
   }
+  numbers.sizes = numbers.count;
+  for (int i = 0; i < size_count; i++) number_add(&numbers, (tt_number_source){TT_FROM_SIZE, 0, (int16_t)i});
   return numbers;
 }
 
@@ -147,7 +149,7 @@ hlo_value tt_site_array(tt_lower *l, tt_site *site) {
 
 tt_array_type tt_array_type_keep(tt_arena *keep, const hlo_type *type) {
   return (tt_array_type){(uint8_t)type->dtype, (uint8_t)type->rank,
-                         tt_arena_copy(keep, type->dims, sizeof *type->dims * (size_t)type->rank)};
+                         tt_arena_copy(keep, type->bounds, sizeof *type->bounds * (size_t)type->rank)};
 }
 
 tt_dtype tt_pack_dtype(tt_pack pack) {
@@ -169,6 +171,12 @@ hlo_value tt_pack_number(tt_lower *l, tt_pack pack, int ordinal) {
   return hlo_reshape(l->b, hlo_slice_dim(l->b, all, 0, ordinal, ordinal + 1, 1), 0, NULL);
 }
 
+static hlo_value size_number(hlo_builder *b, void *context, int symbol) {
+  tt_lower *l = context;
+  (void)b;
+  return tt_pack_number(l, TT_PACK_I64, l->state->numbers->sizes + symbol);
+}
+
 /* ---- one lowering ------------------------------------------------------------------------------------------- */
 
 typedef struct build { /* what stays the same while a call is lowered, maybe twice */
@@ -179,6 +187,7 @@ typedef struct build { /* what stays the same while a call is lowered, maybe twi
   int hint_count;
   tt_target target;
   hlo_precision precision;
+  const tt_bounds *bounds; /* null: all sizes are known */
   tt_numbers numbers;
   tt_arena *scratch;
   tt_program *program;
@@ -212,12 +221,14 @@ static hlo_builder *lower_call(const build *u, tt_lower_state *s, const tt_lower
   hlo_builder_set_context(b, tt_arena_printf(u->scratch, "aten::%s", u->call->op->name));
   hlo_builder_set_precision(b, u->precision);
   if (u->call->op->each && u->target == TT_TARGET_CPU_KERNELS) hlo_builder_trace(b);
-  tt_lower l = {.b = b, .op = u->call->op, .default_dtype = u->call->default_dtype, .dtype = u->call->default_dtype,
-                .result_dtype = u->call->default_dtype, .is_cpu = u->target != TT_TARGET_TPU,
-                .has_kernels = u->target == TT_TARGET_CPU_KERNELS, .state = s};
+  tt_lower *l = tt_arena_alloc(u->scratch, sizeof *l);
+  *l = (tt_lower){.b = b, .op = u->call->op, .default_dtype = u->call->default_dtype, .dtype = u->call->default_dtype,
+                  .result_dtype = u->call->default_dtype, .is_cpu = u->target != TT_TARGET_TPU,
+                  .has_kernels = u->target == TT_TARGET_CPU_KERNELS, .state = s};
+  if (u->bounds) hlo_builder_set_symbols(b, u->bounds->count, u->bounds->bounds, size_number, l);
   state_init(s, u);
-  if (before) preset_params(&l, before);
-  tt_lower_row(&l);
+  if (before) preset_params(l, before);
+  tt_lower_row(l);
   if (!hlo_failed(b) && s->result_count < u->call->write_count)
     hlo_fail(b, TT_INTERNAL, "the lowering made %d results where %d are to be written", s->result_count,
              u->call->write_count);
@@ -264,6 +275,16 @@ static void describe_results(const build *u, const tt_lower_state *s, hlo_value 
   }
 }
 
+static void describe_symbols(tt_program *p, const hlo_value *outputs) {
+  tt_array_type *types = tt_arena_alloc(&p->arena, sizeof *types * (size_t)p->output_count);
+  for (int i = 0; i < p->output_count; i++) {
+    const hlo_type *t = outputs[i].type;
+    int64_t *dims = tt_arena_copy(&p->arena, t->dims, sizeof *dims * (size_t)t->rank);
+    types[i] = (tt_array_type){(uint8_t)t->dtype, (uint8_t)t->rank, dims};
+  }
+  p->symbolic_outputs = types;
+}
+
 static void describe_types(tt_program *p, const tt_lower_state *s, const hlo_value *outputs) {
   tt_array_type *inputs = tt_arena_alloc(&p->arena, sizeof *inputs * (size_t)p->input_count);
   tt_array_type *types = tt_arena_alloc(&p->arena, sizeof *types * (size_t)p->output_count);
@@ -302,6 +323,7 @@ static void describe(hlo_builder *b, const build *u, const tt_lower_state *s) {
   p->checks = tt_arena_copy(&p->arena, s->check_infos, sizeof *s->check_infos * (size_t)s->check_count);
   if (p->has_check) outputs[p->output_count++] = flag_value(b, s);
   describe_types(p, s, outputs);
+  if (u->bounds) describe_symbols(p, outputs);
   describe_lanes(b, p, s, outputs);
   hlo_return(b, p->output_count, outputs);
 }
@@ -319,29 +341,42 @@ static tt_status finish(hlo_builder *b, const build *u) {
   return TT_OK;
 }
 
-tt_status tt_program_build(const tt_call *call, const tt_storage_spec *specs, int spec_count,
-                           const tt_layout_hint *hints, int hint_count, tt_target target, hlo_precision precision,
-                           tt_program **out_program) {
+static tt_status program_build(build *u, tt_program **out_program) {
   tt_arena scratch = TT_ARENA_INIT;
   tt_lower_state first = {0}, second = {0}, *s = &first;
-  build u = {.call = call, .specs = specs, .spec_count = spec_count, .hints = hints, .hint_count = hint_count,
-             .target = target, .precision = precision, .scratch = &scratch, .program = tt_calloc(1, sizeof *u.program)};
   *out_program = NULL;
-  u.numbers = numbers_enumerate(call, specs, spec_count, &scratch);
-  hlo_builder *b = lower_call(&u, s, NULL);
+  u->scratch = &scratch;
+  u->program = tt_calloc(1, sizeof *u->program);
+  u->numbers = numbers_enumerate(u->call, u->specs, u->spec_count, u->bounds ? u->bounds->count : 0, &scratch);
+  hlo_builder *b = lower_call(u, s, NULL);
   if (!hlo_failed(b) && s->out_of_order) { /* what is read is known only now: lower again, all parameters first */
     hlo_builder_destroy(b);
-    b = lower_call(&u, s = &second, &first);
+    b = lower_call(u, s = &second, &first);
   }
-  if (!hlo_failed(b)) describe(b, &u, s);
-  tt_status status = finish(b, &u);
+  if (!hlo_failed(b)) describe(b, u, s);
+  tt_status status = finish(b, u);
   hlo_builder_destroy(b);
   state_free(&first);
   state_free(&second);
   tt_arena_free(&scratch);
-  if (status) tt_program_free(u.program);
-  else *out_program = u.program;
+  if (status) tt_program_free(u->program);
+  else *out_program = u->program;
   return status;
+}
+
+tt_status tt_program_build(const tt_call *call, const tt_storage_spec *specs, int spec_count,
+                           const tt_layout_hint *hints, int hint_count, tt_target target, hlo_precision precision,
+                           tt_program **out_program) {
+  return program_build(&(build){.call = call, .specs = specs, .spec_count = spec_count, .hints = hints,
+                                .hint_count = hint_count, .target = target, .precision = precision},
+                       out_program);
+}
+
+tt_status tt_program_build_bounded(const tt_call *call, const tt_storage_spec *specs, int spec_count, tt_target target,
+                                   hlo_precision precision, const tt_bounds *bounds, tt_program **out_program) {
+  return program_build(&(build){.call = call, .specs = specs, .spec_count = spec_count, .target = target,
+                                .precision = precision, .bounds = bounds},
+                       out_program);
 }
 
 void tt_program_free(tt_program *p) {

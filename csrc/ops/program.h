@@ -28,8 +28,8 @@ typedef struct tt_storage_spec {
 
 /* A runtime number of the program, by where it comes from. */
 typedef struct tt_number_source {
-  enum { TT_FROM_ARG, TT_FROM_LIST, TT_FROM_SPLAT, TT_FROM_RNG_SEED, TT_FROM_RNG_OFFSET } from;
-  int16_t arg, index; /* argument and list member, or the storage's number */
+  enum { TT_FROM_ARG, TT_FROM_LIST, TT_FROM_SPLAT, TT_FROM_RNG_SEED, TT_FROM_RNG_OFFSET, TT_FROM_SIZE } from;
+  int16_t arg, index; /* argument and list member, or the storage's or the symbol's number */
 } tt_number_source;
 
 /* All numbers that a program needs travel in at most one array per class, number n at position n of number_count; a
@@ -69,6 +69,7 @@ typedef struct tt_program {
   struct tt_check_info { tt_status_code code; const char *message; } const *checks;
   int output_count;
   const tt_array_type *output_types;
+  const tt_array_type *symbolic_outputs; /* of a program with bounded sizes: with symbols in their dims; else null */
   const struct tt_lanes *lanes;  /* the same as lanes (ops/lanes.h), which is then what is compiled; or null */
   bool is_pointwise;             /* its results need not come to memory when programs are fused */
   double cost;
@@ -91,10 +92,20 @@ typedef struct tt_layout_hint {
   const int64_t *strides;
 } tt_layout_hint;
 
+/* Sizes that the program gets at run time: in the call and the specs, symbols (hlo/hlo.h) stand for them. */
+typedef struct tt_bounds {
+  int count;
+  int64_t bounds[HLO_MAX_SYMBOLS];
+} tt_bounds;
+
 /* *out_program is named after the call's operator and can be put into a module (ops/module.h). */
 tt_status tt_program_build(const tt_call *call, const tt_storage_spec *specs, int spec_count,
                            const tt_layout_hint *hints, int hint_count, tt_target target, hlo_precision precision,
                            tt_program **out_program) TT_MUST_USE;
+/* A program for every size up to the bounds. Its types have room for the bounds; what it says of results is of no use, but
+ * for their number. Fails where the operator has no such form. */
+tt_status tt_program_build_bounded(const tt_call *call, const tt_storage_spec *specs, int spec_count, tt_target target,
+                                   hlo_precision precision, const tt_bounds *bounds, tt_program **out_program) TT_MUST_USE;
 void tt_program_free(tt_program *p);
 
 /* Is this number compiled into the program? Python's 0, 1 and -1 are (not -0.0, and not what was read from a 0-dim

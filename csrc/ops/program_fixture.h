@@ -95,6 +95,7 @@ static double number_of(const fixture *f, const tt_number_source *n) {
     case TT_FROM_SPLAT: return *(const double *)f->data[n->index];
     case TT_FROM_RNG_SEED: return (double)a->rng.seed;
     case TT_FROM_RNG_OFFSET: return (double)a->rng.offset;
+    case TT_FROM_SIZE: break;
   }
   return NAN;
 }

@@ -75,6 +75,9 @@ tt_device* open() {
   options.xla_options = tt_env_string(TT_ENV_TORCH_TPU_INTERNAL_XLA_OPTIONS);
   options.cache = cache;
   options.dump_dir = tt_env_string(TT_ENV_TORCH_TPU_DUMP_TO);
+  const std::string sizes = tt_env_string(TT_ENV_TORCH_TPU_INTERNAL_BOUNDED_SIZES);
+  options.no_bounded = sizes == "off";
+  options.poison_bounds = sizes == "poison";
   options.no_kernels = !tt_env_bool(TT_ENV_TORCH_TPU_INTERNAL_FFI);
   tt_device* d = nullptr;
   tt_status status = tt_device_open(&options, &d);
