@@ -52,11 +52,14 @@ static void request_free(plan_request *r) {
 
 static bool is_contiguous(const tt_tensor *t) { return !t->storage || t->flags & TT_TENSOR_CONTIGUOUS; }
 
-/* Elementwise on contiguous tensors: PyTorch's answer would be no news. What it would refuse the lowering does as well. */
-static bool knows_layout(const tt_call *call) {
-  bool known = tt_op_is_pointwise(call->op);
-  for (int i = 0; i < call->arg_count && known; i++)
-    known = call->args[i].kind == TT_ARG_TENSOR ? is_contiguous(&call->args[i].tensor) : call->args[i].kind != TT_ARG_TENSORS;
+/* PyTorch's answer would be no news. Its meta kernels are Python, which takes longer than all else. */
+static bool needs_no_hint(const tt_call *call) {
+  bool known = tt_op_is_known(call->op);
+  for (int i = 0; i < call->arg_count && known; i++) {
+    const tt_arg *a = &call->args[i];
+    if (a->kind == TT_ARG_TENSOR) known = is_contiguous(&a->tensor);
+    for (int k = 0; a->kind == TT_ARG_TENSORS && k < a->count && known; k++) known = is_contiguous(&a->tensors[k]);
+  }
   for (int i = 0; i < call->write_count && known; i++) known = is_contiguous(&call->writes[i]);
   return known;
 }
@@ -66,7 +69,7 @@ static tt_status program_make(tt_device *d, const tt_call *call, const tt_miss_h
   tt_miss_hint hint = {0};
   uint8_t *memory = NULL; /* of a recalled hint */
   hlo_precision precision = (hlo_precision)tt_device_precision();
-  if (knows_layout(call)) {
+  if (needs_no_hint(call)) {
     tt_status refused = tt_program_build(call, r->specs, r->spec_count, NULL, 0, d->target, precision, out_program);
     if (!refused) return TT_OK;
     tt_status_free(refused); /* PyTorch may have better words for it */

@@ -135,9 +135,9 @@ static void sized_call_close(sized_call *c) {
 
 /* ---- families ------------------------------------------------------------------------------------------------- */
 
-/* A slot's value: `times` symbols, or the constant `times`. */
+/* A slot's value: `times` the symbol's size, and the other's; or the constant `times`. */
 typedef struct slot_rule {
-  int symbol; /* -1: constant */
+  int symbol, other; /* -1: none */
   int64_t times;
 } slot_rule;
 
@@ -201,16 +201,32 @@ static bool is_multiple(const int64_t *values, const int64_t *sizes, int64_t *ou
   return true;
 }
 
-/* Sizes that vary become symbols; what else varies must be a multiple of one. */
-static bool rule_for(slot_rule *r, const int64_t *values, bool is_size, int64_t (*sizes)[MEMBERS], int *count) {
-  *r = (slot_rule){-1, values[0]};
-  if (is_constant(values)) return true;
-  for (r->symbol = 0; r->symbol < *count; r->symbol++)
+/* A multiple of one symbol, or of two. */
+static bool follows(slot_rule *r, const int64_t *values, int64_t (*sizes)[MEMBERS], int count) {
+  for (r->symbol = 0; r->symbol < count; r->symbol++)
     if (is_multiple(values, sizes[r->symbol], &r->times)) return true;
+  for (r->symbol = 0; r->symbol < count; r->symbol++)
+    for (r->other = 0; r->other <= r->symbol; r->other++) {
+      int64_t both[MEMBERS];
+      for (int i = 0; i < MEMBERS; i++) both[i] = sizes[r->symbol][i] * sizes[r->other][i];
+      if (is_multiple(values, both, &r->times)) return true;
+    }
+  r->other = -1;
+  return false;
+}
+
+/* Sizes that vary become symbols; what else varies must follow from them. */
+static bool rule_for(slot_rule *r, const int64_t *values, bool is_size, int64_t (*sizes)[MEMBERS], int *count) {
+  *r = (slot_rule){-1, -1, values[0]};
+  if (is_constant(values) || follows(r, values, sizes, *count)) return true;
   if (!is_size || *count == MOST_SYMBOLS) return false;
+  *r = (slot_rule){*count, -1, 1};
   memcpy(sizes[(*count)++], values, MEMBERS * sizeof *values);
-  r->times = 1;
   return true;
+}
+
+static int64_t rule_value(const slot_rule *r, const int64_t *sizes) {
+  return r->times * (r->symbol < 0 ? 1 : sizes[r->symbol]) * (r->other < 0 ? 1 : sizes[r->other]);
 }
 
 static bool pattern_learn(size_pattern *p, const sized_call *c, const int64_t *a, const int64_t *b) {
@@ -255,12 +271,10 @@ static bool pattern_matches(const size_pattern *p, const sized_call *c, int64_t 
   memset(out_sizes, 0, HLO_MAX_SYMBOLS * sizeof *out_sizes);
   for (int i = 0; i < c->slot_count; i++) {
     const slot_rule *r = &p->rules[i];
-    if (r->symbol >= 0 && r->times == 1 && !out_sizes[r->symbol]) out_sizes[r->symbol] = *c->slots[i];
+    if (r->symbol >= 0 && r->other < 0 && r->times == 1 && !out_sizes[r->symbol]) out_sizes[r->symbol] = *c->slots[i];
   }
-  for (int i = 0; i < c->slot_count; i++) {
-    const slot_rule *r = &p->rules[i];
-    if (*c->slots[i] != (r->symbol < 0 ? r->times : r->times * out_sizes[r->symbol])) return false;
-  }
+  for (int i = 0; i < c->slot_count; i++)
+    if (*c->slots[i] != rule_value(&p->rules[i], out_sizes)) return false;
   return true;
 }
 
@@ -295,9 +309,10 @@ static int64_t bound_for(int64_t size, double cost) {
 }
 
 static int64_t value_at(int64_t number, int count, const int64_t *sizes) {
+  int64_t times = 1;
   for (int i = 0; i < count; i++)
-    if (number && number % hlo_symbol(i) == 0) return number / hlo_symbol(i) * sizes[i];
-  return number;
+    for (; number && number % hlo_symbol(i) == 0; number /= hlo_symbol(i)) times *= sizes[i];
+  return number * times;
 }
 
 static bool same_numbers(int rank, const int64_t *symbolic, const int64_t *exact, int count, const int64_t *sizes) {
@@ -327,9 +342,11 @@ static bool programs_agree(const tt_program *exact, const tt_program *bounded, i
 
 static tt_bounded *bounded_create(tt_device *d, const size_pattern *p, sized_call *c, const tt_bounds *bounds) {
   int64_t before[MOST_SLOTS];
+  int64_t symbols[HLO_MAX_SYMBOLS];
+  for (int i = 0; i < HLO_MAX_SYMBOLS; i++) symbols[i] = hlo_symbol(i);
   for (int i = 0; i < c->slot_count; i++) {
     before[i] = *c->slots[i];
-    if (p->rules[i].symbol >= 0) *c->slots[i] = p->rules[i].times * hlo_symbol(p->rules[i].symbol);
+    *c->slots[i] = rule_value(&p->rules[i], symbols);
   }
   tt_program *program;
   tt_target target = d->is_cpu ? TT_TARGET_CPU : TT_TARGET_TPU; /* our kernels take exact shapes */

@@ -1,11 +1,12 @@
 /* Sizes that are known only at run time. */
 #include "hlo/hlo_internal.h"
 
-/* Primes that no multiple up to 10^17 brings near a power of two or of ten, which lowerings use as plain numbers. */
-static const int64_t symbols[HLO_MAX_SYMBOLS] = {300020023, 300040043, 300060073, 300080063};
+/* Primes of which no multiple is near a power of two or of ten, which lowerings use as plain numbers. Small enough for two of
+ * them and a few hundred in one product. */
+static const int64_t symbols[HLO_MAX_SYMBOLS] = {70025009, 70050059, 70075051, 70100053};
 
-enum { SMALLEST = 1 << 27, MOST_PLUS = 4096, MOST_TIMES_WITH_PLUS = 10000 };
-#define LARGEST ((int64_t)1 << 58)
+enum { SMALLEST = 1 << 25, MOST_PLUS = 4096, MOST_TIMES_WITH_PLUS = 10000 };
+#define LARGEST ((int64_t)1 << 62)
 
 int64_t hlo_symbol(int index) { return symbols[index]; }
 
@@ -16,37 +17,43 @@ void hlo_builder_set_symbols(hlo_builder *b, int count, const int64_t *bounds, h
   b->size_context = context;
 }
 
-/* number = times * symbol + plus; symbol -1 if there is none in it. */
+/* number = times * symbol * other + plus; symbol -1 if there is none in it, other -1 if there is but one. */
 typedef struct decoded {
-  int symbol;
+  int symbol, other;
   int64_t times, plus;
 } decoded;
 
 static int64_t absolute(int64_t x) { return x < 0 ? -x : x; }
 
 static bool decode_exact(const hlo_builder *b, int64_t number, decoded *out) {
-  for (int i = 0; i < b->symbol_count; i++) {
-    if (number % symbols[i]) continue;
-    *out = (decoded){i, number / symbols[i], 0};
-    return true;
-  }
-  return false;
+  *out = (decoded){-1, -1, number, 0};
+  for (int i = 0; i < b->symbol_count; i++)
+    while (out->other < 0 && out->times % symbols[i] == 0) {
+      out->times /= symbols[i];
+      *(out->symbol < 0 ? &out->symbol : &out->other) = i;
+    }
+  return out->symbol >= 0 && absolute(out->times) < SMALLEST;
+}
+
+static bool is_near(int64_t number, int64_t unit, int64_t *out_times, int64_t *out_plus) {
+  *out_times = (number + (number > 0 ? unit / 2 : -unit / 2)) / unit;
+  *out_plus = number - *out_times * unit;
+  return *out_times && absolute(*out_times) <= MOST_TIMES_WITH_PLUS && absolute(*out_plus) <= MOST_PLUS;
 }
 
 static bool decode_near(const hlo_builder *b, int64_t number, decoded *out) {
   for (int i = 0; i < b->symbol_count; i++) {
-    int64_t times = (number + (number > 0 ? symbols[i] / 2 : -symbols[i] / 2)) / symbols[i];
-    int64_t plus = number - times * symbols[i];
-    if (!times || absolute(times) > MOST_TIMES_WITH_PLUS || absolute(plus) > MOST_PLUS) continue;
-    *out = (decoded){i, times, plus};
-    return true;
+    *out = (decoded){i, -1, 0, 0};
+    if (is_near(number, symbols[i], &out->times, &out->plus)) return true;
+    for (out->other = 0; out->other <= i; out->other++)
+      if (is_near(number, symbols[i] * symbols[out->other], &out->times, &out->plus)) return true;
   }
   return false;
 }
 
 /* False if the number is large enough to have a symbol in it, and it cannot be told how. */
 static bool decode(const hlo_builder *b, int64_t number, decoded *out) {
-  *out = (decoded){-1, 0, number};
+  *out = (decoded){-1, -1, 0, number};
   if (!b->symbol_count || absolute(number) < SMALLEST || number <= -LARGEST || number >= LARGEST) return true;
   if (number == INT32_MAX || number == INT32_MIN || number == UINT32_MAX) return true;
   return decode_exact(b, number, out) || decode_near(b, number, out);
@@ -59,7 +66,8 @@ bool hlo_dim_bound(const hlo_builder *b, int64_t dim, int64_t *out_bound) {
   *out_bound = dim;
   if (!hlo_dim_is_symbolic(b, dim)) return true;
   if (!decode(b, dim, &d) || d.symbol < 0 || d.plus) return false;
-  return tt_mul_fits(d.times, b->symbol_bounds[d.symbol], out_bound);
+  return tt_mul_fits(d.times, b->symbol_bounds[d.symbol], out_bound) &&
+         tt_mul_fits(*out_bound, d.other < 0 ? 1 : b->symbol_bounds[d.other], out_bound);
 }
 
 const int64_t *hlo_bounds_of(hlo_builder *b, int count, const int64_t *numbers) {
@@ -85,6 +93,7 @@ hlo_value hlo_symbolic_number(hlo_builder *b, tt_dtype dtype, int64_t number) {
   if (hlo_failed(b)) return hlo_none(b);
   if (!decode(b, number, &d) || d.symbol < 0) return hlo_fail_symbolic(b, number);
   hlo_value size = b->size_fn(b, b->size_context, d.symbol);
+  if (d.other >= 0) size = hlo_mul(b, size, b->size_fn(b, b->size_context, d.other));
   if (d.times != 1) size = hlo_mul(b, size, hlo_scalar_i64(b, TT_I64, d.times));
   if (d.plus) size = hlo_add(b, size, hlo_scalar_i64(b, TT_I64, d.plus));
   return hlo_convert(b, size, dtype);

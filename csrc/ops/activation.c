@@ -333,7 +333,7 @@ TT_OP_FAMILY(
     TT_UNARY("hardsigmoid", hardsigmoid, TT_TYPES_SAME),
     TT_BINARY("hardsigmoid_backward", hardsigmoid_backward, TT_TYPES_SAME),
     TT_UNARY("hardswish", hardswish, TT_TYPES_SAME), TT_BINARY("hardswish_backward", hardswish_backward, TT_TYPES_SAME),
-    TT_POINTWISE("hardshrink", 1, hardshrink, TT_TYPES_SAME), TT_POINTWISE("softshrink", 1, softshrink, TT_TYPES_SAME),
+    TT_POINTWISE("hardshrink", 1, hardshrink, TT_TYPES_SAME), TT_POINTWISE("softshrink", 1, softshrink, TT_TYPES_SAME, .flags = TT_OP_ASK),
     TT_POINTWISE("hardshrink_backward", 2, shrink_backward, TT_TYPES_SAME),
     TT_POINTWISE("softshrink_backward", 2, shrink_backward, TT_TYPES_SAME),
     TT_UNARY("sigmoid", hlo_logistic, TT_TYPES_FLOAT), TT_BINARY("sigmoid_backward", sigmoid_backward, TT_TYPES_SAME),

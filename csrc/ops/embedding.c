@@ -250,8 +250,8 @@ static void lower_bag_sample_weights_backward(tt_lower *l) {
 }
 
 TT_OP_FAMILY(embedding,
-    TT_ROW("embedding", lower_embedding, .flags = TT_OP_CHECKS_INDEX),
-    TT_ROW("embedding_dense_backward", lower_embedding_backward, .flags = TT_OP_CHECKS_INDEX),
+    TT_ROW("embedding", lower_embedding, .flags = TT_OP_CHECKS_INDEX | TT_OP_KNOWN),
+    TT_ROW("embedding_dense_backward", lower_embedding_backward, .flags = TT_OP_CHECKS_INDEX | TT_OP_KNOWN),
     TT_ROW("embedding_renorm", lower_embedding_renorm, .flags = TT_OP_CHECKS_INDEX, .static_numbers = TT_STATIC(3)),
     TT_ROW("_embedding_bag", lower_embedding_bag, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("_embedding_bag_forward_only", lower_embedding_bag, .flags = TT_OP_CHECKS_INDEX),

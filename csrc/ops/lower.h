@@ -50,6 +50,9 @@ typedef enum tt_op_flags {
   TT_OP_ALLOW_CPU_SCALAR = 1 << 3, /* a 0-dim CPU tensor may stand for a tensor (pointwise rows always allow it) */
   TT_OP_CHECKS_INDEX = 1 << 4,     /* uses tt_check: the program returns a flag */
   TT_OP_CHANNELS_LAST = 1 << 5,    /* rank-4 and -5 results follow the suggested memory format of the first tensor */
+  TT_OP_KNOWN = 1 << 7,    /* refuses all that PyTorch refuses, and from contiguous tensors come contiguous ones: its meta
+                            * kernel need not be asked about such (pointwise rows: always so) */
+  TT_OP_ASK = 1 << 8,      /* a pointwise row of which that is not true: PyTorch checks the numbers */
   TT_OP_OWN_LAYOUT = 1 << 6        /* the row's rule counts: PyTorch's meta kernel does not know the layout */
 } tt_op_flags;
 
@@ -89,6 +92,7 @@ typedef struct tt_op_family {
 int tt_op_family_count(void);
 const tt_op_family *tt_op_family_get(int index);
 bool tt_op_is_pointwise(const tt_op *op);
+bool tt_op_is_known(const tt_op *op);
 /* The row of a functional overload, or null. */
 const tt_op *tt_op_find(const char *name);
 

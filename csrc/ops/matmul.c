@@ -330,14 +330,14 @@ static void lower_linear_backward(tt_lower *l) {
 /* ---- table -------------------------------------------------------------------------------------------------- */
 
 TT_OP_FAMILY(matmul,
-  TT_ROW("mm", lower_mm),
+  TT_ROW("mm", lower_mm, .flags = TT_OP_KNOWN),
   TT_ROW("mm.dtype", lower_mm),
   TT_ROW("_int_mm", lower_int_mm),
-  TT_ROW("bmm", lower_bmm),
+  TT_ROW("bmm", lower_bmm, .flags = TT_OP_KNOWN),
   TT_ROW("bmm.dtype", lower_bmm),
-  TT_ROW("addmm", lower_addmm),
+  TT_ROW("addmm", lower_addmm, .flags = TT_OP_KNOWN),
   TT_ROW("addmm.dtype", lower_addmm_dtype),
-  TT_ROW("baddbmm", lower_baddbmm),
+  TT_ROW("baddbmm", lower_baddbmm, .flags = TT_OP_KNOWN),
   TT_ROW("baddbmm.dtype", lower_baddbmm_dtype),
   TT_ROW("addbmm", lower_addbmm),
   TT_ROW("mv", lower_mv),
@@ -346,5 +346,5 @@ TT_OP_FAMILY(matmul,
   TT_ROW("vdot", lower_vdot),
   TT_ROW("addr", lower_addr),
   TT_ROW("_addmm_activation", lower_addmm_activation),
-  TT_ROW("linear", lower_linear),
-  TT_ROW("linear_backward", lower_linear_backward));
+  TT_ROW("linear", lower_linear, .flags = TT_OP_KNOWN),
+  TT_ROW("linear_backward", lower_linear_backward, .flags = TT_OP_KNOWN));

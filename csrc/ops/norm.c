@@ -68,6 +68,16 @@ static bool trailing_axes(tt_lower *l, int input, int shape, tt_axes *out_inner,
   return true;
 }
 
+/* A weight or bias, where it is given, has the shape of the normalized dimensions. */
+static bool is_parameter(tt_lower *l, int arg, int shape, const char *name) {
+  int count;
+  const int64_t *sizes = tt_ints_arg(l, shape, &count);
+  const tt_tensor *t = tt_arg_given(l, arg) ? tt_tensor_arg_meta(l, arg) : NULL;
+  if (!t || (t->rank == count && !memcmp(t->sizes, sizes, (size_t)count * sizeof *sizes))) return true;
+  hlo_fail(l->b, TT_INVALID_ARGUMENT, "Expected %s to be of same shape as normalized_shape", name);
+  return false;
+}
+
 /* All gradients of a layer norm by our own kernel. False: without it. out: of the input, the weight, the bias. */
 static bool layer_norm_by_kernel(tt_lower *l, hlo_value grad, hlo_value x, const tt_axes *inner, hlo_value *out) {
   int64_t n = tt_axes_numel(x, inner), rows = n ? tt_numel(x) / n : 0, dims[2] = {rows, n};
@@ -87,7 +97,7 @@ static bool layer_norm_by_kernel(tt_lower *l, hlo_value grad, hlo_value x, const
 static void lower_layer_norm(tt_lower *l) {
   hlo_builder *b = l->b;
   tt_axes inner, outer;
-  if (!trailing_axes(l, 0, 1, &inner, &outer)) return;
+  if (!trailing_axes(l, 0, 1, &inner, &outer) || !is_parameter(l, 2, 1, "weight") || !is_parameter(l, 3, 1, "bias")) return;
   hlo_value x = tt_opmath_arg(l, 0), mean, squares;
   tt_moments(l, x, &inner, &mean, &squares);
   hlo_value rstd = rsqrt_of_mean(l, squares, tt_axes_numel(x, &inner), tt_number_arg(l, 4, tt_elem(x)));
@@ -270,7 +280,7 @@ static void lower_weight_norm_backward(tt_lower *l) {
 }
 
 TT_OP_FAMILY(norm,
-    TT_ROW("native_layer_norm", lower_layer_norm),
+    TT_ROW("native_layer_norm", lower_layer_norm, .flags = TT_OP_KNOWN),
     TT_ROW("native_layer_norm_backward", lower_layer_norm_backward),
     TT_ROW("_fused_rms_norm", lower_rms_norm),
     TT_ROW("_fused_rms_norm_backward", lower_rms_norm_backward),

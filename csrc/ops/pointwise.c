@@ -507,8 +507,8 @@ TT_OP_FAMILY(
     TT_BINARY("clamp_min", hlo_max, TT_TYPES_SAME), TT_BINARY("clamp_min.Tensor", hlo_max, TT_TYPES_SAME),
     TT_BINARY("clamp_max", hlo_min, TT_TYPES_SAME), TT_BINARY("clamp_max.Tensor", hlo_min, TT_TYPES_SAME),
     TT_POINTWISE("where.self", 3, where, TT_TYPES_RAW),
-    TT_POINTWISE("masked_fill.Scalar", 2, masked_fill, TT_TYPES_RAW),
-    TT_POINTWISE("masked_fill.Tensor", 2, masked_fill, TT_TYPES_RAW),
+    TT_POINTWISE("masked_fill.Scalar", 2, masked_fill, TT_TYPES_RAW, .flags = TT_OP_ASK),
+    TT_POINTWISE("masked_fill.Tensor", 2, masked_fill, TT_TYPES_RAW, .flags = TT_OP_ASK),
     TT_POINTWISE("nan_to_num", 1, nan_to_num, TT_TYPES_SAME),
 
     TT_UNARY("_conj_physical", conj_, TT_TYPES_SAME), TT_UNARY("conj_physical", conj_, TT_TYPES_SAME),

@@ -4,6 +4,9 @@
 #include "ops/lower_state.h"
 
 bool tt_op_is_pointwise(const tt_op *op) { return op->pointwise || op->unary || op->binary; }
+bool tt_op_is_known(const tt_op *op) {
+  return op->flags & TT_OP_KNOWN || (tt_op_is_pointwise(op) && !(op->flags & TT_OP_ASK));
+}
 
 /* The dtype of an operand by itself, or NONE if it is absent. */
 static tt_dtype operand_dtype(const tt_lower *l, int arg) {

@@ -343,13 +343,13 @@ static void lower_logsumexp(tt_lower *l) {
 }
 
 TT_OP_FAMILY(reduce,
-    TT_ROW("sum", lower_sum_all),
-    TT_ROW("sum.dim_IntList", lower_sum),
+    TT_ROW("sum", lower_sum_all, .flags = TT_OP_KNOWN),
+    TT_ROW("sum.dim_IntList", lower_sum, .flags = TT_OP_KNOWN),
     TT_ROW("nansum", lower_nansum),
     TT_ROW("prod", lower_prod_all),
     TT_ROW("prod.dim_int", lower_prod),
-    TT_ROW("mean", lower_mean_all),
-    TT_ROW("mean.dim", lower_mean),
+    TT_ROW("mean", lower_mean_all, .flags = TT_OP_KNOWN),
+    TT_ROW("mean.dim", lower_mean, .flags = TT_OP_KNOWN),
     TT_ROW("count_nonzero", lower_count_nonzero),
     TT_ROW("count_nonzero.dim_IntList", lower_count_nonzero_dims),
     TT_ROW("trace", lower_trace),
