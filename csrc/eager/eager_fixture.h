@@ -84,6 +84,7 @@ MAYBE_UNUSED static void mock_end(tt_device *d) {
 }
 
 MAYBE_UNUSED static void on_every_device(void (*body)(tt_device *)) {
+  tt_device_options options = device_options;
   tt_device *d = mock_open();
   body(d);
   mock_end(d);
@@ -92,6 +93,7 @@ MAYBE_UNUSED static void on_every_device(void (*body)(tt_device *)) {
     end = strchr(at, ':') ? strchr(at, ':') : at + strlen(at);
     char path[4096];
     snprintf(path, sizeof path, "%.*s", (int)(end - at), at);
+    device_options = options;
     d = device_open(path);
     is_real = true;
     body(d);
