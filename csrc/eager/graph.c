@@ -309,13 +309,20 @@ static void run_drop_outputs(const tt_graph *g, graph_run *r) {
 }
 
 /* What the storage holds from now on: a reference, or null. Inputs are as they were before the run. */
-static tt_value *run_value(const tt_graph_array *a, const tt_graph_args *args, const graph_run *r) {
+static tt_value *run_value(tt_device *d, const tt_graph_array *a, const tt_graph_args *args, const graph_run *r) {
   tt_value *v = NULL;
   switch (a->from) {
     case TT_GRAPH_NOTHING: return NULL;
     case TT_GRAPH_OUTPUT: v = r->outputs[a->index]; break;
     case TT_GRAPH_INPUT: v = args->inputs[a->index]->value; break;
-    case TT_GRAPH_CONSTANT: v = a->constant; break;
+    case TT_GRAPH_CONSTANT:
+      v = a->constant;
+      if (v->holds != TT_HOLDS_SPLAT || !v->splat.input) break;
+      v = tt_value_create(d, TT_HOLDS_SPLAT, &a->constant->type);
+      v->splat = args->numbers[a->constant->splat.input - 1];
+      tt_value_set_ready(v, NULL);
+      tt_value_admit(v);
+      return v;
   }
   if (v) tt_value_retain(v);
   return v;
@@ -328,9 +335,9 @@ static tt_storage *result_storage(tt_device *d, tt_value *v) {
 
 static void run_commit(tt_graph *g, const tt_graph_args *args, graph_run *r, tt_storage **out_results) {
   tt_device *d = g->device;
-  for (int i = 0; i < g->result_count; i++) out_results[i] = result_storage(d, run_value(&g->results[i], args, r));
+  for (int i = 0; i < g->result_count; i++) out_results[i] = result_storage(d, run_value(d, &g->results[i], args, r));
   tt_value *few[STACK_VALUES], **fresh = g->write_count <= STACK_VALUES ? few : tt_malloc((size_t)g->write_count * sizeof *fresh);
-  for (int w = 0; w < g->write_count; w++) fresh[w] = run_value(&g->writes[w].array, args, r);
+  for (int w = 0; w < g->write_count; w++) fresh[w] = run_value(d, &g->writes[w].array, args, r);
   for (int w = 0; w < g->write_count; w++) {
     tt_storage *s = args->inputs[g->writes[w].input];
     tt_value *old = s->value;
