@@ -30,7 +30,8 @@ static void take_results(tt_graph *g, const tt_capture *c, int count, tt_storage
   for (int i = 0; i < c->input_count; i++) {
     const tt_capture_slot *slot = &c->inputs[i];
     tt_graph_input *in = &g->inputs[i];
-    if (slot->storage->value != slot->value) g->writes[g->write_count++] = (tt_graph_write){i, array_of(c, slot->storage)};
+    in->is_written = slot->storage->value != slot->value;
+    if (in->is_written) g->writes[g->write_count++] = (tt_graph_write){i, array_of(c, slot->storage)};
     if (!slot->value) continue;
     size_t dims = slot->value->type.rank * sizeof(int64_t);
     int64_t *own = tt_malloc(dims + 1);
@@ -90,9 +91,7 @@ static void take_aliases(tt_graph *g) {
   bool *taken = tt_calloc((size_t)code->input_count + 1, sizeof *taken);
   for (int o = 0; o < code->output_count; o++) {
     int k = code->aliases[o], input = k >= 0 ? g->sources[k] : -1;
-    bool is_written = false;
-    for (int w = 0; w < g->write_count; w++) is_written |= g->writes[w].input == input;
-    if (input < 0 || !is_written) code->aliases[o] = -1;
+    if (input < 0 || !g->inputs[input].is_written) code->aliases[o] = -1;
     else taken[k] = true;
   }
   for (int w = 0; w < g->write_count; w++) {
@@ -174,11 +173,7 @@ tt_graph_info tt_graph_describe(const tt_graph *g) {
   return info;
 }
 
-bool tt_graph_writes(const tt_graph *g, int input) {
-  for (int w = 0; w < g->write_count; w++)
-    if (g->writes[w].input == input) return true;
-  return false;
-}
+bool tt_graph_writes(const tt_graph *g, int input) { return g->inputs[input].is_written; }
 
 /* ---- running (the dispatch flag is held) ---------------------------------------------------------------------- */
 
@@ -206,7 +201,7 @@ static void run_end(graph_run *r) {
   if (r->outputs != r->few + STACK_VALUES) free(r->outputs);
 }
 
-/* False if an input holds something else than the graph takes; *out_splat is the one that must be made an array first. */
+/* False if an input holds something else than the graph takes, or a written one comes twice; *out_splat is the one that must be made an array first. */
 static bool inputs_fit(tt_graph *g, tt_storage *const *storages, tt_storage **out_splat) {
   g->device->stamp++; /* the key's: it marks the storages of this run */
   for (int i = 0; i < g->input_count; i++) {
@@ -216,8 +211,10 @@ static bool inputs_fit(tt_graph *g, tt_storage *const *storages, tt_storage **ou
     if (!v != (in->holds == TT_HOLDS_NOTHING)) return false;
     if (v && !same_type(&v->type, &in->type)) return false;
     if (v && v->holds == TT_HOLDS_SPLAT) *out_splat = s;
-    s->index = s->stamp == g->device->stamp ? -1 : i; /* -1: it comes twice */
+    bool is_again = s->stamp == g->device->stamp;
+    if (is_again && (in->is_written || g->inputs[s->index].is_written)) return false;
     s->stamp = g->device->stamp;
+    s->index = i;
   }
   return true;
 }
@@ -269,19 +266,19 @@ static tt_status run_gather(tt_graph *g, const tt_graph_args *args, graph_run *r
 
 /* The input whose memory an output may take in this run, or -1: nobody else holds it. A program that tells at the call
  * whether it failed must leave its inputs as they were. */
-static int run_taken(const tt_graph *g, const tt_graph_args *args, const graph_run *r, int output) {
+static int run_taken(const tt_graph *g, const graph_run *r, int output) {
   int k = g->code->aliases[output], input = k >= 0 ? g->sources[k] : -1;
-  if (input < 0 || g->inputs[input].is_kept || args->inputs[input]->index < 0) return -1;
+  if (input < 0 || g->inputs[input].is_kept) return -1;
   if (r->now && g->code->code->has_check && g->device->is_cpu) return -1;
   return tt_value_is_last(r->inputs[k]) ? k : -1;
 }
 
-static tt_status run_make_outputs(tt_graph *g, const tt_graph_args *args, graph_run *r) {
+static tt_status run_make_outputs(tt_graph *g, graph_run *r) {
   static const int64_t no_dims[1];
   tt_device *d = g->device;
   int64_t bytes = 0;
   for (int o = 0; o < g->code->output_count; o++) {
-    int taken = run_taken(g, args, r, o);
+    int taken = run_taken(g, r, o);
     if (taken >= 0) r->donate[taken] = true;
     else bytes += tt_array_bytes(&g->output_types[o]);
   }
@@ -351,7 +348,7 @@ static void run_commit(tt_graph *g, const tt_graph_args *args, graph_run *r, tt_
 static tt_status run_start(tt_graph *g, const tt_graph_args *args, graph_run *r) {
   if (!has_work(g)) return TT_OK;
   TT_TRY(run_gather(g, args, r));
-  tt_status status = run_make_outputs(g, args, r);
+  tt_status status = run_make_outputs(g, r);
   if (status) return status;
   tt_task task = {g->code->code, r->inputs, r->input_count, r->donate, r->outputs, r->output_count};
   status = tt_task_launch(g->device, &task, r->now);

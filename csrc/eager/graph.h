@@ -17,7 +17,7 @@ typedef struct tt_graph tt_graph;
 
 /* From here on this thread's calls are captured. Fails if it captures already. */
 tt_status tt_capture_begin(tt_device *d, tt_capture **out_capture) TT_MUST_USE;
-/* The next input: a placeholder that looks like what `like` holds now, owned by the caller. Inputs come before calls. */
+/* The next input, one for each storage: a placeholder that looks like what `like` holds now, owned by the caller. Inputs come before calls. */
 tt_status tt_capture_input(tt_capture *c, tt_storage *like, tt_storage **out_placeholder) TT_MUST_USE;
 /* Stops recording until the matching resume: what runs between them runs as ever. */
 void tt_capture_pause(tt_capture *c);

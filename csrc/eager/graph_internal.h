@@ -44,6 +44,7 @@ typedef struct tt_graph_write {
 typedef struct tt_graph_input {
   uint8_t holds; /* NOTHING or ARRAY */
   bool is_kept;  /* a result or another input goes on holding its array */
+  bool is_written;
   tt_array_type type;
 } tt_graph_input;
 

@@ -406,3 +406,22 @@ MOCK_TEST(compiled_in_the_background, .defer = false) {
   tt_graph_destroy(g);
   drop(&x), drop(&y);
 }
+
+/* One storage in two places: fine while it is read, another graph if one of them is written. */
+DEVICE_TEST(a_storage_comes_twice) {
+  tensor x = counting(d, 3), y = counting(d, 3);
+  tt_capture *c = begin(d);
+  tensor a = input(c, &x), b = input(c, &y);
+  INTO(d, &b, "add.Tensor", arg(&b), arg(&a), ARG_ONE);
+  tt_graph *g = end(c, 0, NULL);
+  drop(&a), drop(&b);
+  bool fits = true;
+  tt_storage *out[1];
+  TT_CHECK_OK(tt_graph_run(g, &(tt_graph_args){.inputs = (tt_storage *[]){x.storage, x.storage}}, out, &fits));
+  TT_CHECK(!fits);
+  held none;
+  RUN(g, &none, x.storage, y.storage);
+  CHECK_FLOATS(&y, 2, 4, 6);
+  tt_graph_destroy(g);
+  drop(&x), drop(&y);
+}

@@ -47,6 +47,7 @@ struct Layout {
 struct Arg {
   enum Kind { Tensor, Number, Other } kind;
   std::optional<Layout> layout;  // Tensor
+  size_t slot = 0;               // Tensor: which of the graph's inputs its storage is
   at::ScalarType dtype{};        // Number: a 0-dim CPU tensor, whose value may change
   py::object other;              // anything else must be equal
 
@@ -86,7 +87,11 @@ class Captured {
     c10::SmallVector<tt_storage*, 64> storages;
     c10::SmallVector<tt_number, 4> numbers;
     for (size_t i = 0; i < count; i++) {
-      if (args_[i].kind == Arg::Tensor) storages.push_back(storage_of(THPVariable_Unpack(given[i])));
+      if (args_[i].kind == Arg::Tensor) {
+        tt_storage* s = storage_of(THPVariable_Unpack(given[i]));
+        if (args_[i].slot == storages.size()) storages.push_back(s);
+        else if (storages[args_[i].slot] != s) return nullptr;
+      }
       if (args_[i].kind == Arg::Number) numbers.push_back(number_of(THPVariable_Unpack(given[i])));
     }
     c10::SmallVector<tt_storage*, 16> made(storage_bytes_.size() + 1);
@@ -177,7 +182,7 @@ class Capture {
  private:
   void add(const py::object& given) {
     if (!THPVariable_Check(given.ptr())) {
-      graph_->args_.push_back({Arg::Other, std::nullopt, {}, given});
+      graph_->args_.push_back({Arg::Other, std::nullopt, 0, {}, given});
       placeholders.append(given);
       return;
     }
@@ -186,17 +191,25 @@ class Capture {
       TORCH_CHECK_NOT_IMPLEMENTED(is_number(t), "a compiled graph takes tensors on ", t.device(), " only if they have no dimensions");
       numbers_.push_back(at::detail::empty_cpu({}, t.scalar_type()));
       std::memset(numbers_.back().mutable_data_ptr(), 0, numbers_.back().nbytes());
-      graph_->args_.push_back({Arg::Number, std::nullopt, t.scalar_type(), {}});
+      graph_->args_.push_back({Arg::Number, std::nullopt, 0, t.scalar_type(), {}});
       placeholders.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(numbers_.back())));
       return;
     }
-    tt_storage* s = nullptr;
-    check(tt_capture_input(capture_, storage_of(t), &s));
+    const size_t slot = slot_of(storage_of(t));
     const Layout layout(t);
-    inputs_.push_back(layout.over(wrap_storage(s)));
+    inputs_.push_back(layout.over(slots_[slot].second));
     positions_.push_back(graph_->args_.size());
-    graph_->args_.push_back({Arg::Tensor, layout, {}, {}});
+    graph_->args_.push_back({Arg::Tensor, layout, slot, {}, {}});
     placeholders.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(inputs_.back())));
+  }
+
+  size_t slot_of(tt_storage* real) {
+    for (size_t i = 0; i < slots_.size(); i++)
+      if (slots_[i].first == real) return i;
+    tt_storage* s = nullptr;
+    check(tt_capture_input(capture_, real, &s));
+    slots_.emplace_back(real, wrap_storage(s));
+    return slots_.size() - 1;
   }
 
   void add_result(const py::object& given, std::vector<tt_storage*>& storages) {
@@ -207,6 +220,7 @@ class Capture {
       r = Result{Result::New, 0, Layout(t), {}};
       for (size_t i = 0; i < inputs_.size(); i++) {
         if (!t.storage().is_alias_of(inputs_[i].storage())) continue;
+        if (r.kind == Result::Same) break;
         r.kind = t.is_same(inputs_[i]) ? Result::Same : Result::View;
         r.index = positions_[i];
       }
@@ -225,6 +239,7 @@ class Capture {
 
   tt_capture* capture_ = nullptr;
   std::shared_ptr<Captured> graph_;
+  std::vector<std::pair<tt_storage*, c10::Storage>> slots_;  // what is given, and its placeholder
   std::vector<at::Tensor> inputs_, numbers_;
   std::vector<size_t> positions_;  // of the inputs, among the arguments
 };
