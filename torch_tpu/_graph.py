@@ -14,6 +14,7 @@ import torch
 from torch import fx
 from torch._dynamo.utils import counters
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_tpu import _C
 
@@ -53,7 +54,7 @@ def _capture(module: fx.GraphModule, args: list[Any], name: str) -> Any:
     interpreter = _Interpreter(module)
     interpreter.extra_traceback = False
     try:
-        with torch.no_grad(), torch._C._DisableAutocast():
+        with torch.no_grad(), torch._C._DisableAutocast(), _disable_current_modes():
             results = interpreter.run(*capture.placeholders)
         return capture.end(list(results), name)
     except Exception as error:
@@ -235,7 +236,9 @@ def _levels(graph: fx.Graph, kinds: _Kinds) -> dict[fx.Node, int]:
         if kind is None or node.op == "get_attr":
             continue
         at = max((level.get(n, 0) for n in node.all_input_nodes), default=0)
-        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+        if node.target is torch.ops.aten.copy_.default:  # after whatever reads what it writes to
+            at = max([at, *(level[u] for u in node.args[0].users if u in level)])
+        elif isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
             at = max([at, *level.values()])
         if _is_random(node):
             at = max(at, last_draw)

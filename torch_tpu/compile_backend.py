@@ -84,7 +84,22 @@ def _decompositions() -> dict[Any, Any]:
 
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     return {op: f for op, f in core_aten_decompositions().items()
-            if not (isinstance(op, torch._ops.OpOverload) and has(op.name(), "PrivateUse1"))}
+            if not (isinstance(op, torch._ops.OpOverload) and has(op.name(), "PrivateUse1"))} | _foreach_with_tensor()
+
+
+def _foreach_with_tensor() -> dict[Any, Any]:
+    """Lists with one factor for each member, from a tensor on the CPU: what optimizers compute from their steps."""
+    aten = torch.ops.aten
+
+    def addcdiv(self, tensor1, tensor2, scalars):
+        scaled = aten._foreach_mul.List(aten._foreach_div.List(tensor1, tensor2), list(scalars.unbind()))
+        return aten._foreach_add.List(self, scaled)
+
+    def addcmul(self, tensor1, tensor2, scalars):
+        scaled = aten._foreach_mul.List(aten._foreach_mul.List(tensor1, tensor2), list(scalars.unbind()))
+        return aten._foreach_add.List(self, scaled)
+
+    return {aten._foreach_addcdiv.Tensor: addcdiv, aten._foreach_addcmul.Tensor: addcmul}
 
 
 class _Compilers:
