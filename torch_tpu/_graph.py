@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_tpu import _C
+from torch_tpu._graph_host import with_vectors
 
 log = logging.getLogger(__name__)
 _code_log = torch._logging.getArtifactLogger(__name__, "output_code")
@@ -46,6 +47,12 @@ def _interpret(module: fx.GraphModule, args: Sequence[Any]) -> list[Any]:
     """Operator by operator, on real tensors."""
     with torch.no_grad(), torch._C._DisableAutocast():
         return list(fx.Interpreter(module).run(*args))
+
+
+def _call(module: fx.GraphModule, args: Sequence[Any]) -> list[Any]:
+    """The same by the module's generated code, which is faster and tells less about failures."""
+    with torch.no_grad(), torch._C._DisableAutocast():
+        return module.forward(*args)
 
 
 def _capture(module: fx.GraphModule, args: list[Any], name: str) -> Any:
@@ -309,7 +316,8 @@ class Compiled:
         for i, part in enumerate(self.parts):
             built = part.build(self.module)
             if part.is_host:
-                part.run = lambda args, built=built: _interpret(built, args)
+                host = with_vectors(built)
+                part.run = lambda args, host=host: _call(host, args)
             else:
                 part.run = Program(built, f"{whole.name}_part{i}", whole.is_async, whole.on_compiled, self._on_failure).function
         counters["tpu"]["splits"] += 1
