@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._prims import rng_prims
 from torch._dynamo.utils import counters
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._python_dispatch import _disable_current_modes
@@ -34,19 +35,45 @@ class CaptureError(Exception):
 
 
 class _Interpreter(fx.Interpreter):
-    """Remembers which node it was at."""
+    """Remembers which node it was at, and knows what a checkpoint does with random numbers."""
 
     node: fx.Node
+
+    def __init__(self, module: fx.GraphModule, capture: Any = None):
+        super().__init__(module)
+        self.extra_traceback = False
+        self.capture = capture
 
     def run_node(self, n: fx.Node) -> Any:
         self.node = n
         return super().run_node(n)
 
+    def call_function(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if target is rng_prims.run_and_save_rng_state:
+            state = self.capture.save_state() if self.capture else torch.tpu.get_rng_state()
+            return state, args[0](*args[1:], **kwargs)
+        if target is rng_prims.run_with_rng_state:
+            return self._run_with_state(args[0], args[1], args[2:], kwargs)
+        return super().call_function(target, args, kwargs)
+
+    def _run_with_state(self, state: torch.Tensor, op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if self.capture:
+            self.capture.use_state(state)
+            result = op(*args, **kwargs)
+            self.capture.use_state(None)
+            return result
+        before = torch.tpu.get_rng_state()
+        torch.tpu.set_rng_state(state)
+        try:
+            return op(*args, **kwargs)
+        finally:
+            torch.tpu.set_rng_state(before)
+
 
 def _interpret(module: fx.GraphModule, args: Sequence[Any]) -> list[Any]:
     """Operator by operator, on real tensors."""
     with torch.no_grad(), torch._C._DisableAutocast():
-        return list(fx.Interpreter(module).run(*args))
+        return list(_Interpreter(module).run(*args))
 
 
 def _call(module: fx.GraphModule, args: Sequence[Any]) -> list[Any]:
@@ -58,8 +85,7 @@ def _call(module: fx.GraphModule, args: Sequence[Any]) -> list[Any]:
 def _capture(module: fx.GraphModule, args: list[Any], name: str) -> Any:
     """Runs the graph on placeholders for ``args`` and returns what was captured."""
     capture = _C._Capture(args)
-    interpreter = _Interpreter(module)
-    interpreter.extra_traceback = False
+    interpreter = _Interpreter(module, capture)
     try:
         with torch.no_grad(), torch._C._DisableAutocast(), _disable_current_modes():
             results = interpreter.run(*capture.placeholders)
@@ -155,8 +181,24 @@ def _has_kernel(op: torch._ops.OpOverload) -> bool:
                                                "CompositeExplicitAutogradNonFunctional"))
 
 
+_WITH_STATE = (rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state)
+
+
+def _device_of_draw(node: fx.Node) -> str:
+    """Where a checkpoint's random operator draws; such nodes do not say what they make."""
+    read = [t for n in node.all_input_nodes if "rng_state" not in n.name for t in _tensors(n.meta.get("val"))]
+    device = node.kwargs.get("device") or (read[0].device if read else "tpu")
+    return torch.device(device).type
+
+
 def _is_random(node: fx.Node) -> bool:
+    if node.target in _WITH_STATE:
+        return True
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _is_state(node: fx.Node) -> bool:
+    return node.target is operator.getitem and node.args[0].target in _WITH_STATE and node.args[1] == 0
 
 
 class _Kinds:
@@ -180,6 +222,8 @@ class _Kinds:
         made = _tensors(value)
         if node.name in failed:
             return "host"
+        if node.target in _WITH_STATE:
+            return "device" if _device_of_draw(node) != "cpu" else "host"
         if not isinstance(node.target, torch._ops.OpOverload):
             if made and node.target is not operator.getitem:
                 return self._host(node, "it is a higher order operator")
@@ -306,7 +350,8 @@ class Compiled:
     def _results_are_ours(self) -> bool:
         """A program returns no tensor of the CPU."""
         results = self.module.graph.find_nodes(op="output")[0].all_input_nodes
-        return not any(t.device.type == "cpu" for n in results if n.op != "placeholder" for t in _tensors(n.meta.get("val")))
+        return not any(t.device.type == "cpu" for n in results if n.op != "placeholder" and not _is_state(n)
+                       for t in _tensors(n.meta.get("val")))
 
     def _split(self, kinds: _Kinds) -> None:
         whole = self.program
@@ -317,7 +362,8 @@ class Compiled:
             built = part.build(self.module)
             if part.is_host:
                 host = with_vectors(built)
-                part.run = lambda args, host=host: _call(host, args)
+                run = _interpret if any(n.target in _WITH_STATE for n in host.graph.nodes) else _call
+                part.run = lambda args, host=host, run=run: run(host, args)
             else:
                 part.run = Program(built, f"{whole.name}_part{i}", whole.is_async, whole.on_compiled, self._on_failure).function
         counters["tpu"]["splits"] += 1

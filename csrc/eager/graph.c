@@ -220,10 +220,14 @@ static bool inputs_fit(tt_graph *g, tt_storage *const *storages, tt_storage **ou
 }
 
 static tt_number patch_number(const tt_graph_patch *p, const tt_graph_args *args) {
+  tt_number n;
   switch (p->what) {
     case TT_PATCH_SEED: return (tt_number){.dtype = TT_I64, .i = (int64_t)args->rng.seed};
     case TT_PATCH_OFFSET: return (tt_number){.dtype = TT_I64, .i = (int64_t)(args->rng.offset + (uint64_t)p->index)};
-    case TT_PATCH_NUMBER: return args->numbers[p->index];
+    case TT_PATCH_NUMBER:
+      n = args->numbers[p->index];
+      n.i += p->add;
+      return n;
   }
   return (tt_number){0};
 }
