@@ -2,7 +2,9 @@
 
 import copy
 import gc
+import re
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -464,3 +466,13 @@ def test_custom_operators():
         b.sum().backward()
     torch.testing.assert_close(x.grad, x2.grad)
     torch.testing.assert_close(y, y2)
+
+
+# ---- documentation --------------------------------------------------------------------------------------------------------------
+
+
+def test_examples_of_the_guide():
+    guide = (Path(__file__).parent.parent / "docs" / "compile.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", guide, re.S)
+    assert len(blocks) >= 4
+    exec("\n".join(blocks), {})
