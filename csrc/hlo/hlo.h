@@ -91,10 +91,15 @@ void hlo_type_print(tt_strbuf *s, const hlo_type *t);
  * as well. Whoever builds with symbols has another way when it fails: the exact sizes. */
 enum { HLO_MAX_SYMBOLS = 4 };
 int64_t hlo_symbol(int index);
+/* The number when the first `count` symbols have these sizes. */
+int64_t hlo_symbols_value(int64_t number, int count, const int64_t *sizes);
 /* Gives the size that a symbol stands for, as a 0-dim i64. */
 typedef hlo_value (*hlo_size_fn)(hlo_builder *b, void *context, int symbol);
 /* From here on the first `count` symbols mean sizes up to these bounds. */
 void hlo_builder_set_symbols(hlo_builder *b, int count, const int64_t *bounds, hlo_size_fn size, void *context);
+
+/* The same array with other sizes of the same room: bounds for symbols, to work on what lies beyond as well, or back. */
+hlo_value hlo_with_dims(hlo_builder *b, hlo_value x, const int64_t *dims);
 
 /* ---- parameters, results ------------------------------------------------------------------------------------ */
 

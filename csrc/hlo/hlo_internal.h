@@ -108,6 +108,12 @@ bool hlo_reshape_keeps_order(const hlo_type *from, const hlo_type *to);
 /* A reshape that does not: rows are taken one by one. */
 hlo_value hlo_reshape_by_rows(hlo_builder *b, hlo_value x, const hlo_type *to);
 
+/* The part of x of `size` from `start` along dim, either of them symbolic. */
+hlo_value hlo_slice_at(hlo_builder *b, hlo_value x, int dim, int64_t start, int64_t size);
+/* Concatenation to the type `to`, where pieces end at sizes known only at run time. */
+hlo_value hlo_concatenate_at(hlo_builder *b, int count, const hlo_value *values, int dim, const hlo_type *to);
+hlo_value hlo_reverse_at(hlo_builder *b, hlo_value x, int dim);
+
 /* Texts in the arena. take_text moves a non-empty string there and frees it. */
 const char *hlo_take_text(hlo_builder *b, tt_strbuf *s);
 const char *hlo_type_text(hlo_builder *b, const hlo_type *t);

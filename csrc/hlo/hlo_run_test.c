@@ -342,6 +342,42 @@ TT_TEST(sizes_known_at_run_time) {
   CHECK_FLOATS(&p, 7, 0, 9, 12);
 }
 
+static void ascending(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out) {
+  (void)context;
+  out[0] = hlo_compare(b, HLO_LT, arguments[0], arguments[1]);
+}
+
+/* Parts whose place depends on a size: of 5 numbers the first n = 3 count, of 3 others all. */
+TT_TEST(parts_at_sizes_known_at_run_time) {
+  const int64_t n = hlo_symbol(0), *one = DIMS(1), *zero = DIMS(0);
+  program p;
+  hlo_builder *b = program_begin(&p);
+  hlo_value size = program_input(&p, TT_I64, 0, NULL, (int64_t[]){3});
+  hlo_builder_set_symbols(b, 1, DIMS(5), run_size, &size);
+  hlo_value x = input_f32(&p, 1, DIMS(n), (float[]){7, 5, 6, NAN, -9}), y = input_f32(&p, 1, DIMS(3), (float[]){1, 2, 3});
+  hlo_value nine = hlo_scalar_f64(b, TT_F32, 9), sorted, pieces[] = {x, y, x}, joined = hlo_concatenate(b, 3, pieces, 0);
+  hlo_sort(b, 1, &x, 0, true, ascending, NULL, &sorted);
+  hlo_value out[] = {
+      hlo_slice(b, joined, zero, DIMS(9), NULL), /* 2 n + 3 of them */
+      hlo_slice(b, hlo_reverse(b, x, 1, AXES(0)), zero, DIMS(3), NULL),
+      hlo_slice(b, hlo_pad(b, x, nine, one, DIMS(2), NULL), zero, DIMS(6), NULL),
+      hlo_slice(b, x, DIMS(n - 1), DIMS(n), NULL),
+      hlo_reduce(b, hlo_slice(b, x, one, DIMS(n), NULL), HLO_REDUCE_ADD, 1, AXES(0)),
+      hlo_reduce(b, hlo_slice(b, x, zero, DIMS(n - 1), NULL), HLO_REDUCE_ADD, 1, AXES(0)),
+      hlo_slice(b, sorted, zero, DIMS(3), NULL),
+      hlo_reduce(b, joined, HLO_REDUCE_ADD, 1, AXES(0)),
+  };
+  program_end(&p, true, 8, out);
+  CHECK_FLOATS(&p, 0, 0, 7, 5, 6, 1, 2, 3, 7, 5, 6);
+  CHECK_FLOATS(&p, 1, 0, 6, 5, 7);
+  CHECK_FLOATS(&p, 2, 0, 9, 7, 5, 6, 9, 9);
+  CHECK_FLOATS(&p, 3, 0, 6);
+  CHECK_FLOATS(&p, 4, 0, 11);
+  CHECK_FLOATS(&p, 5, 0, 12);
+  CHECK_FLOATS(&p, 6, 0, 5, 6, 7);
+  CHECK_FLOATS(&p, 7, 0, 42);
+}
+
 TT_TEST(aliasing_and_zero_elements) {
   program p;
   hlo_builder *b = program_begin(&p);

@@ -122,12 +122,42 @@ hlo_value hlo_reduce(hlo_builder *b, hlo_value x, hlo_reducer r, int count, cons
 
 /* ---- sort --------------------------------------------------------------------------------------------------- */
 
+/* What lies beyond the size comes last, whatever it is. */
+typedef struct sort_within {
+  int n;
+  hlo_body comparator;
+  void *context;
+} sort_within;
+
+static void sort_within_body(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out) {
+  const sort_within *s = context;
+  hlo_value left = arguments[2 * s->n], right = arguments[2 * s->n + 1], within;
+  s->comparator(b, s->context, arguments, &within);
+  hlo_value both = hlo_compare(b, HLO_EQ, left, right), first = hlo_compare(b, HLO_LT, left, right);
+  out[0] = hlo_or(b, first, hlo_and(b, both, within));
+}
+
+static void sort_symbolic(hlo_builder *b, int n, const hlo_value *inputs, int dim, bool stable, hlo_body comparator,
+                          void *context, hlo_value *out) {
+  const hlo_type *t = inputs[0].type;
+  hlo_value *all = tt_arena_alloc(b->arena, 2 * ((size_t)n + 1) * sizeof *all), *sorted = all + n + 1;
+  hlo_value beyond = hlo_compare(b, HLO_GE, hlo_iota(b, TT_I32, t->rank, t->bounds, dim), hlo_scalar_i64(b, TT_I32, t->dims[dim]));
+  for (int i = 0; i < n; i++) all[i] = hlo_with_dims(b, inputs[i], t->bounds);
+  all[n] = hlo_convert(b, beyond, TT_I32);
+  sort_within within = {n, comparator, context};
+  hlo_sort(b, n + 1, all, dim, stable, sort_within_body, &within, sorted);
+  for (int i = 0; i < n; i++) out[i] = hlo_with_dims(b, sorted[i], t->dims);
+}
+
 void hlo_sort(hlo_builder *b, int n, const hlo_value *inputs, int dim, bool stable, hlo_body comparator, void *context,
               hlo_value *out) {
   static const char name[] = "stablehlo.sort";
   if (n < 1 && !hlo_failed(b)) hlo_op_fail(b, name, "needs at least one tensor");
   bool ok = hlo_check_operands(b, name, n, inputs) && hlo_check_axis(b, name, dim, inputs[0].type->rank);
-  if (ok && inputs[0].type->dynamic >> dim & 1) ok = hlo_check_static(b, name, inputs[0]);
+  if (ok && inputs[0].type->dynamic >> dim & 1) {
+    sort_symbolic(b, n, inputs, dim, stable, comparator, context, out);
+    return;
+  }
   for (int i = 1; ok && i < n; i++) {
     ok = hlo_type_same_shape(inputs[i].type, inputs[0].type);
     if (ok) continue;

@@ -82,10 +82,32 @@ hlo_value hlo_reverse(hlo_builder *b, hlo_value x, int count, const int *dims) {
   static const char name[] = "stablehlo.reverse";
   uint64_t mask;
   if (!hlo_check_operands(b, name, 1, &x) || !hlo_check_axes(b, name, count, dims, x.type->rank, &mask)) return hlo_none(b);
-  if (x.type->dynamic & mask && !hlo_check_static(b, name, x)) return hlo_none(b);
   if (!count) return x;
+  for (int i = 0; i < count && x.type->dynamic & mask; i++) {
+    if (!(x.type->dynamic >> dims[i] & 1)) continue;
+    int others[HLO_MAX_RANK], n = 0;
+    for (int k = 0; k < count; k++)
+      if (k != i) others[n++] = dims[k];
+    return hlo_reverse(b, hlo_reverse_at(b, x, dims[i]), n, others);
+  }
   const char *attributes = tt_arena_printf(b->arena, "dimensions = %s", hlo_axes_array_text(b, count, dims));
   return emit_move(b, name, 1, &x, attributes, x.type);
+}
+
+/* Takes the part along one symbolic dimension first, then what is left. */
+static hlo_value slice_symbolic(hlo_builder *b, hlo_value x, int dim, const int64_t *start, const int64_t *limit,
+                                const int64_t *stride) {
+  int64_t starts[HLO_MAX_RANK], limits[HLO_MAX_RANK], size = limit[dim] - start[dim];
+  int rank = x.type->rank;
+  bool fits = start[dim] >= 0 && size >= 0 && (!stride || stride[dim] == 1);
+  if (!fits) hlo_check_static(b, "stablehlo.slice", x);
+  x = hlo_slice_at(b, x, dim, start[dim], size);
+  if (hlo_failed(b)) return hlo_none(b);
+  memcpy(starts, start, sizeof *starts * (size_t)rank);
+  memcpy(limits, limit, sizeof *limits * (size_t)rank);
+  starts[dim] = 0;
+  limits[dim] = size;
+  return hlo_slice(b, x, starts, limits, stride);
 }
 
 hlo_value hlo_slice(hlo_builder *b, hlo_value x, const int64_t *start, const int64_t *limit, const int64_t *stride) {
@@ -95,6 +117,8 @@ hlo_value hlo_slice(hlo_builder *b, hlo_value x, const int64_t *start, const int
   int64_t dims[HLO_MAX_RANK], ones[HLO_MAX_RANK];
   bool whole = true;
   for (int i = 0; i < rank; i++) {
+    if (x.type->dynamic >> i & 1 && (limit[i] != x.type->dims[i] || start[i]))
+      return slice_symbolic(b, x, i, start, limit, stride);
     int64_t size = x.type->dims[i], step = stride ? stride[i] : 1;
     if (start[i] < 0 || start[i] > limit[i] || limit[i] > size || step < 1) {
       return hlo_op_fail(b, name, "%" PRId64 ":%" PRId64 ":%" PRId64 " is not a slice of dimension %d of %s", start[i],
@@ -191,11 +215,14 @@ hlo_value hlo_pad(hlo_builder *b, hlo_value x, hlo_value padding, const int64_t 
   }
   int rank = x.type->rank;
   int64_t dims[HLO_MAX_RANK], amounts[3][HLO_MAX_RANK];
+  uint64_t beyond = 0;
   bool nothing = true;
   for (int i = 0; i < rank; i++) {
     int64_t size = x.type->dims[i], l = low ? low[i] : 0, h = high ? high[i] : 0, gap = interior ? interior[i] : 0;
     dims[i] = size + l + h + (size ? (size - 1) * gap : 0);
-    if (dims[i] != size && x.type->dynamic >> i & 1 && !hlo_check_static(b, name, x)) return hlo_none(b);
+    bool symbolic = x.type->dynamic >> i & 1;
+    if (symbolic && gap && !hlo_check_static(b, name, x)) return hlo_none(b);
+    if (symbolic && h > 0) beyond |= (uint64_t)1 << i; /* padding begins where the size ends */
     if (gap < 0 || dims[i] < 0) {
       return hlo_op_fail(b, name,
                          "dimension %d of %s cannot be padded by low %" PRId64 ", high %" PRId64 ", interior %" PRId64,
@@ -207,6 +234,7 @@ hlo_value hlo_pad(hlo_builder *b, hlo_value x, hlo_value padding, const int64_t 
     nothing = nothing && !l && !h && !(gap && size > 1);
   }
   if (nothing) return x;
+  if (beyond) x = hlo_mask_beyond(b, x, beyond, padding);
   const char *attributes = tt_arena_printf(
       b->arena, "edge_padding_low = %s, edge_padding_high = %s, interior_padding = %s",
       hlo_array_text(b, rank, amounts[0]), hlo_array_text(b, rank, amounts[1]), hlo_array_text(b, rank, amounts[2]));
@@ -222,9 +250,10 @@ hlo_value hlo_concatenate(hlo_builder *b, int count, const hlo_value *values, in
   int64_t dims[HLO_MAX_RANK] = {0};
   memcpy(dims, first->dims, (size_t)first->rank * sizeof *dims);
   dims[dim] = 0;
+  bool symbolic = false;
   for (int k = 0; k < count; k++) {
     const hlo_type *t = values[k].type;
-    if (count > 1 && t->rank > dim && t->dynamic >> dim & 1 && !hlo_check_static(b, name, values[k])) return hlo_none(b);
+    symbolic |= t->rank > dim && t->dynamic >> dim & 1;
     bool fits = t->rank == first->rank && t->dtype == first->dtype;
     for (int i = 0; fits && i < t->rank; i++) fits = i == dim || t->dims[i] == first->dims[i];
     if (!fits) {
@@ -234,6 +263,10 @@ hlo_value hlo_concatenate(hlo_builder *b, int count, const hlo_value *values, in
     dims[dim] += t->dims[dim];
   }
   if (count == 1) return values[0];
+  if (symbolic) {
+    const hlo_type *to = hlo_type_make(b, first->dtype, first->rank, dims);
+    return hlo_failed(b) ? hlo_none(b) : hlo_concatenate_at(b, count, values, dim, to);
+  }
   const char *attributes = tt_arena_printf(b->arena, "dimension = %d : i64", dim);
   return emit_move(b, name, count, values, attributes, hlo_type_make(b, first->dtype, first->rank, dims));
 }

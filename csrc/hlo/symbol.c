@@ -1,4 +1,6 @@
 /* Sizes that are known only at run time. */
+#include <string.h>
+
 #include "hlo/hlo_internal.h"
 
 /* Primes of which no multiple is near a power of two or of ten, which lowerings use as plain numbers. Small enough for two of
@@ -65,9 +67,20 @@ bool hlo_dim_bound(const hlo_builder *b, int64_t dim, int64_t *out_bound) {
   decoded d;
   *out_bound = dim;
   if (!hlo_dim_is_symbolic(b, dim)) return true;
-  if (!decode(b, dim, &d) || d.symbol < 0 || d.plus) return false;
-  return tt_mul_fits(d.times, b->symbol_bounds[d.symbol], out_bound) &&
-         tt_mul_fits(*out_bound, d.other < 0 ? 1 : b->symbol_bounds[d.other], out_bound);
+  if (!decode(b, dim, &d) || d.symbol < 0) return false;
+  if (!tt_mul_fits(d.times, b->symbol_bounds[d.symbol], out_bound) ||
+      !tt_mul_fits(*out_bound, d.other < 0 ? 1 : b->symbol_bounds[d.other], out_bound))
+    return false;
+  *out_bound += d.plus;
+  if (*out_bound < 0) *out_bound = 0; /* as many elements as the largest size has */
+  return true;
+}
+
+int64_t hlo_symbols_value(int64_t number, int count, const int64_t *sizes) {
+  hlo_builder b = {.symbol_count = count};
+  decoded d;
+  if (!decode(&b, number, &d) || d.symbol < 0) return number;
+  return d.times * sizes[d.symbol] * (d.other < 0 ? 1 : sizes[d.other]) + d.plus;
 }
 
 const int64_t *hlo_bounds_of(hlo_builder *b, int count, const int64_t *numbers) {
@@ -109,6 +122,14 @@ hlo_value hlo_mask_beyond(hlo_builder *b, hlo_value x, uint64_t axes, hlo_value 
     inside = hlo_is_none(inside) ? here : hlo_and(b, inside, here);
   }
   return hlo_is_none(inside) ? x : hlo_select(b, inside, x, fill);
+}
+
+hlo_value hlo_with_dims(hlo_builder *b, hlo_value x, const int64_t *dims) {
+  if (hlo_failed(b)) return hlo_none(b);
+  const hlo_type *type = hlo_type_make(b, x.type->dtype, x.type->rank, dims);
+  for (int i = 0; i < type->rank && !hlo_failed(b); i++)
+    if (type->bounds[i] != x.type->bounds[i]) hlo_fail(b, TT_INTERNAL, "%s has not the room of %s", hlo_type_text(b, x.type), hlo_type_text(b, type));
+  return hlo_failed(b) ? hlo_none(b) : (hlo_value){x.id, type};
 }
 
 /* ---- reshape ------------------------------------------------------------------------------------------------ */
@@ -188,4 +209,48 @@ hlo_value hlo_reshape_by_rows(hlo_builder *b, hlo_value x, const hlo_type *to) {
                           .slice_sizes = (const int64_t[]){1, width}};
   hlo_value taken = hlo_gather(b, rows, index, &spec);
   return hlo_failed(b) ? hlo_none(b) : hlo_emit(b, name, 1, &taken, NULL, to);
+}
+
+/* ---- parts at places known only at run time ------------------------------------------------------------------- */
+
+hlo_value hlo_slice_at(hlo_builder *b, hlo_value x, int dim, int64_t start, int64_t size) {
+  hlo_value starts[HLO_MAX_RANK], room = x;
+  int64_t dims[HLO_MAX_RANK], bound;
+  int rank = x.type->rank;
+  if (hlo_failed(b)) return hlo_none(b);
+  if (!hlo_dim_bound(b, size, &bound)) return hlo_fail_symbolic(b, size);
+  for (int i = 0; i < rank; i++) {
+    starts[i] = hlo_scalar_i64(b, TT_I64, i == dim ? start : 0);
+    dims[i] = i == dim ? bound : x.type->bounds[i];
+  }
+  /* The start is never clamped: behind the array there is room for the whole part. */
+  int64_t high[HLO_MAX_RANK] = {0};
+  high[dim] = bound;
+  room = hlo_with_dims(b, x, x.type->bounds);
+  room = hlo_pad(b, room, hlo_scalar_i64(b, x.type->dtype, 0), NULL, high, NULL);
+  hlo_value part = hlo_dynamic_slice(b, room, starts, dims);
+  if (hlo_failed(b)) return hlo_none(b);
+  memcpy(dims, x.type->dims, sizeof *dims * (size_t)rank);
+  dims[dim] = size;
+  return hlo_with_dims(b, part, dims);
+}
+
+hlo_value hlo_concatenate_at(hlo_builder *b, int count, const hlo_value *values, int dim, const hlo_type *to) {
+  const hlo_type *first = values[0].type;
+  int64_t high[HLO_MAX_RANK] = {0}, before = first->dims[dim];
+  high[dim] = to->bounds[dim] - first->bounds[dim];
+  hlo_value all = hlo_pad(b, hlo_with_dims(b, values[0], first->bounds), hlo_scalar_i64(b, first->dtype, 0), NULL, high, NULL);
+  for (int k = 1; k < count; before += values[k++].type->dims[dim]) { /* each one's rest is overwritten by the next */
+    hlo_value starts[HLO_MAX_RANK];
+    for (int i = 0; i < first->rank; i++) starts[i] = hlo_scalar_i64(b, TT_I64, i == dim ? before : 0);
+    all = hlo_dynamic_update_slice(b, all, hlo_with_dims(b, values[k], values[k].type->bounds), starts);
+  }
+  return hlo_with_dims(b, all, to->dims);
+}
+
+hlo_value hlo_reverse_at(hlo_builder *b, hlo_value x, int dim) {
+  int64_t size = x.type->dims[dim], bound = x.type->bounds[dim];
+  hlo_value turned = hlo_reverse(b, hlo_with_dims(b, x, x.type->bounds), 1, &dim);
+  hlo_value part = hlo_slice_at(b, turned, dim, bound - size, bound); /* what lay beyond comes first */
+  return hlo_failed(b) ? hlo_none(b) : hlo_with_dims(b, part, x.type->dims);
 }

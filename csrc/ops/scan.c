@@ -143,8 +143,13 @@ static void scan_any(const scan *s, hlo_value *x) {
 void tt_scan(tt_lower *l, int n, const hlo_value *inputs, const hlo_value *inits, int dim, tt_scan_body body,
              void *context, hlo_value *out) {
   scan s = {.l = l, .n = n, .dim = dim, .inits = inits, .body = body, .context = context};
+  const hlo_type *type = inputs[0].type;
   memmove(out, inputs, (size_t)n * sizeof *out);
-  if (tt_numel(inputs[0]) > 0 && tt_rank(inputs[0]) > 0) scan_any(&s, out);
+  if (hlo_failed(l->b) || tt_numel(inputs[0]) == 0 || tt_rank(inputs[0]) == 0) return;
+  /* What comes after an element takes no part in it, so what lies beyond the sizes may be scanned as well. */
+  for (int i = 0; i < n && type->dynamic; i++) out[i] = hlo_with_dims(l->b, out[i], type->bounds);
+  scan_any(&s, out);
+  for (int i = 0; i < n && type->dynamic; i++) out[i] = hlo_with_dims(l->b, out[i], type->dims);
 }
 
 static void scan_with_reducer(tt_lower *l, void *context, const hlo_value *left, const hlo_value *right,
