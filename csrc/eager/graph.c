@@ -131,6 +131,7 @@ tt_graph *tt_graph_create(tt_capture *c, const char *name, int result_count, tt_
   for (int i = 0; i < array_count(g); i++)
     if (array_at(g, i)->from == TT_GRAPH_OUTPUT) wanted[array_at(g, i)->index] = true;
   g->code = tt_region_code_create(r, r->node_count, wanted);
+  g->code->own.is_graph = true;
   free(wanted);
   take_outputs(g, r);
   take_sources(g, c);
