@@ -202,7 +202,8 @@ static void run_end(graph_run *r) {
   if (r->outputs != r->few + STACK_VALUES) free(r->outputs);
 }
 
-/* False if an input holds something else than the graph takes, or a written one comes twice; *out_splat is the one that must be made an array first. */
+/* False if an input holds something else than the graph takes, or a written one comes twice; *out_splat is the one that
+ * must be made an array first. */
 static bool inputs_fit(tt_graph *g, tt_storage *const *storages, tt_storage **out_splat) {
   g->device->stamp++; /* the key's: it marks the storages of this run */
   for (int i = 0; i < g->input_count; i++) {
