@@ -286,6 +286,15 @@ def test_each_size_is_compiled_once():
     assert counters["tpu"]["graphs"] == 1
 
 
+def test_precision_is_that_of_the_call():
+    c, x = compiled(lambda x: x @ x), torch.randn(4, 4, device="tpu")
+    for _ in range(2):
+        c(x)
+        with torch.tpu.precision("highest"):
+            c(x)
+    assert counters["tpu"]["programs"] == 2
+
+
 def test_recompiles_when_guards_fail():
     c = compiled(lambda x, k: x * k)
     x = torch.ones(2, device="tpu")

@@ -131,6 +131,7 @@ tt_graph *tt_graph_create(tt_capture *c, const char *name, int result_count, tt_
   for (int i = 0; i < array_count(g); i++)
     if (array_at(g, i)->from == TT_GRAPH_OUTPUT) wanted[array_at(g, i)->index] = true;
   g->code = tt_region_code_create(r, r->node_count, wanted);
+  g->code->own.is_graph = true;
   free(wanted);
   take_outputs(g, r);
   take_sources(g, c);
@@ -201,7 +202,8 @@ static void run_end(graph_run *r) {
   if (r->outputs != r->few + STACK_VALUES) free(r->outputs);
 }
 
-/* False if an input holds something else than the graph takes, or a written one comes twice; *out_splat is the one that must be made an array first. */
+/* False if an input holds something else than the graph takes, or a written one comes twice; *out_splat is the one that
+ * must be made an array first. */
 static bool inputs_fit(tt_graph *g, tt_storage *const *storages, tt_storage **out_splat) {
   g->device->stamp++; /* the key's: it marks the storages of this run */
   for (int i = 0; i < g->input_count; i++) {
