@@ -46,6 +46,12 @@ typedef struct tt_graph_info {
   double cost;
 } tt_graph_info;
 tt_graph_info tt_graph_describe(const tt_graph *g);
+/* The program's parameters are arrays, then one pack of numbers for each class that it needs. Which input its k-th array is;
+ * -1: an array that is no input, and that the graph keeps. */
+int tt_graph_array_count(const tt_graph *g);
+int tt_graph_array_source(const tt_graph *g, int k);
+/* The program's result that result r of the graph is; -1: it is none of them (an input, or nothing). */
+int tt_graph_result_output(const tt_graph *g, int r);
 /* Does a run write to this input? */
 bool tt_graph_writes(const tt_graph *g, int input);
 

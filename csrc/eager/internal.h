@@ -382,6 +382,8 @@ static inline bool tt_device_try_enter(tt_device *d) {
 }
 static inline void tt_device_leave(tt_device *d) { atomic_flag_clear_explicit(&d->dispatching, memory_order_release); }
 tt_status tt_device_usable(tt_device *d) TT_MUST_USE; /* not forked */
+/* What an abstract device says when it should give or do something. */
+tt_status tt_device_is_abstract(const char *what) TT_MUST_USE;
 void *tt_device_wait_begin(tt_device *d);
 void tt_device_wait_end(tt_device *d, void *token);
 

@@ -302,6 +302,8 @@ void hlo_custom_call_variadic(hlo_builder *b, const char *target, int count, con
 /* The same; aliases: for each result the operand whose memory it may take, or -1. */
 void hlo_custom_call_aliased(hlo_builder *b, const char *target, int count, const hlo_value *operands, int result_count,
                              const hlo_type *const *types, const int *aliases, hlo_value *out);
+/* The same array, which XLA's partitioner is to split over the devices in this way ("{replicated}", "{devices=[2,1]<=[2]}"). */
+hlo_value hlo_shard(hlo_builder *b, hlo_value x, const char *sharding);
 /* Calls another function of the module: results of the given types. */
 void hlo_call(hlo_builder *b, const char *function, int count, const hlo_value *operands, int result_count,
               const hlo_type *const *types, hlo_value *out);

@@ -118,6 +118,12 @@ hlo_value hlo_custom_call(hlo_builder *b, const char *target, int count, const h
   return out;
 }
 
+hlo_value hlo_shard(hlo_builder *b, hlo_value x, const char *sharding) {
+  const char *attributes =
+      tt_arena_printf(b->arena, "call_target_name = \"Sharding\", mhlo.sharding = %s", quote(b, sharding));
+  return hlo_emit(b, "stablehlo.custom_call", 1, &x, attributes, x.type);
+}
+
 void hlo_call(hlo_builder *b, const char *function, int count, const hlo_value *operands, int result_count,
               const hlo_type *const *types, hlo_value *out) {
   hlo_op op = {.name = "func.call",
