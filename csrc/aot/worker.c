@@ -2,7 +2,7 @@
  * compiler may abort.
  *
  * It answers with one line of JSON to begin with, and one for each line that it reads from standard input:
- *   program's file \t file for the compiled program, or nothing \t replicas \t partitions \t use_spmd \t options
+ *   program's file \t file for the compiled program, or nothing \t replicas \t partitions \t use_spmd \t effort \t options
  * An answer has "error" and "code" (a status' name), or what the plugin tells. What plugins print goes to standard error. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ typedef struct request {
   tt_compile_options options;
 } request;
 
-enum { FIELDS = 6 };
+enum { FIELDS = 7 };
 
 static tt_status request_parse(char *line, request *out) {
   char *fields[FIELDS];
@@ -82,7 +82,7 @@ static tt_status request_parse(char *line, request *out) {
                    .stored = *fields[1] ? fields[1] : NULL,
                    .options = {.replicas = atoi(fields[2]), .partitions = atoi(fields[3]),
                                .use_spmd = atoi(fields[4]) != 0,
-                               .env_overrides = *fields[5] ? fields[5] : NULL}};
+                               .effort = atoi(fields[5]), .env_overrides = *fields[6] ? fields[6] : NULL}};
   return TT_OK;
 }
 

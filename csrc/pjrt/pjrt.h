@@ -110,6 +110,7 @@ void tt_buffer_destroy(tt_client *c, tt_pjrt_buffer *buffer); /* null is allowed
 typedef struct tt_compile_options {
   int replicas, partitions; /* 0 means 1 */
   bool use_spmd, use_shardy;
+  int effort; /* how much time compiling may take, in XLA's numbers: 9 (least), 19, 29, 39; 0: the plugin's default */
   /* Overrides of XLA's debug options: "xla_backend_optimization_level=0 xla_dump_to=/tmp"; null for none.
    * Values: true, false, an integer, a real number, or text; "12" with its quotes is a text. */
   const char *env_overrides;

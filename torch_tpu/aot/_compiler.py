@@ -16,6 +16,10 @@ from typing import Any
 _ENVIRONMENT = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 
 
+# XLA's own levels O0 and O1; and whatever the compiler does by itself.
+EFFORTS = {"fast": 9, "normal": 19, "full": 0}
+
+
 class AotError(RuntimeError):
     """Ahead-of-time compilation failed; the message says how."""
 
@@ -87,12 +91,18 @@ class Topology:
 class Options:
     """How a program is compiled.
 
-    ``partitions``: devices over which one program is split. ``xla``: XLA's options, by name.
+    ``partitions``: devices over which one program is split. ``effort``: "fast" and "normal" compile several times as fast
+    as "full", which is what a run on a TPU uses. ``xla``: XLA's options, by name.
     """
 
     replicas: int = 1
     partitions: int = 1
+    effort: str = "full"
     xla: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.effort not in EFFORTS:
+            raise ValueError(f"effort is one of {', '.join(EFFORTS)}, got {self.effort!r}")
 
     def overrides(self) -> str:
         for name, value in self.xla.items():
@@ -191,7 +201,7 @@ class Compiler:
         with tempfile.NamedTemporaryFile("w", suffix=".mlir") as file:
             file.write(program)
             file.flush()
-            fields = [file.name, store or "", options.replicas, options.partitions, int(options.partitions > 1)]
+            fields = [file.name, store or "", options.replicas, options.partitions, int(options.partitions > 1), EFFORTS[options.effort]]
             request = "\t".join(map(str, [*fields, options.overrides()])) + "\n"
             try:
                 self._process.stdin.write(request.encode())
