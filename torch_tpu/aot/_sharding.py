@@ -138,6 +138,12 @@ def signature(program: str) -> Signature:
     return Signature([_array(p, True) for p in parameters], [_array(r, False) for r in results], found.end(), end)
 
 
+def sharding_of(a: Array) -> str:
+    """The sharding that the attributes tell; replicated, if none."""
+    found = re.search(r'mhlo\.sharding\s*=\s*"([^"]*)"', a.attributes)
+    return found.group(1) if found else REPLICATED
+
+
 def annotate(program: str, parameter: Callable[[int, Array], str], result: Callable[[int, Array], str | None]) -> str:
     """The program with a sharding on each parameter, and on each result for which ``result`` gives one.
 
