@@ -272,7 +272,7 @@ def sample(memory: Memory, points: int) -> list[tuple[float, int]]:
     out: list[tuple[float, int]] = []
     if not memory.positions:
         return [(1.0, 0)]
-    length = max(memory.length, memory.positions[-1], 1)
+    length = max(memory.length, 1)
     for p in range(points):
         begin, end = length * p / points, length * (p + 1) / points
         first = max(bisect.bisect_right(memory.positions, begin) - 1, 0)

@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torch_tpu.aot import _check, _trace
+from torch_tpu.aot._sharding import REPLICATED
 
 
 def _samples(dtype: torch.dtype, most: int, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Callable, tuple, dict[str, Any]]]:
@@ -65,7 +66,7 @@ def emit(folder: str, dtypes: list[torch.dtype], most: int = 2, wanted: Callable
                 try:
                     args, kwargs = _on_capture(capture, (args, kwargs))
                     results = _trace._tensors(op(*args, **kwargs))
-                    text = capture.end(name, results, [None] * len(results)).text
+                    text = capture.end(name, results, [REPLICATED] * len(results)).text
                 except ValueError as error:
                     fates["has no program" if "nothing to compile" in str(error) else f"{name.rsplit('.', 2)[0]}: {_check.short(str(error))}"] += 1
                 except Exception as error:

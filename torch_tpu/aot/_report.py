@@ -108,7 +108,7 @@ class Report:
         """Bytes of HBM that a device needs at most."""
         if self.told.get("peak_bytes", -1) > 0:
             return int(self.told["peak_bytes"])
-        return self.needed_bytes if self.needed_bytes > 0 else (self.memory.peak_bytes if self.memory else -1)
+        return max(self.needed_bytes, self.memory.peak_bytes if self.memory else -1)
 
     @property
     def roofline(self) -> Roofline | None:

@@ -133,7 +133,7 @@ def signature(program: str) -> Signature:
         if program[end] == "(":
             results, end = _pieces(program, end)
         else:
-            lone = re.compile(r"tensor<[^>]*(?:<[^>]*>)?[^>]*>").match(program, end)
+            lone = re.compile(r"tensor<[^<>]*(?:<[^<>]*>)?[^<>]*>").match(program, end)
             results, end = [lone.group()], lone.end()
     return Signature([_array(p, True) for p in parameters], [_array(r, False) for r in results], found.end(), end)
 

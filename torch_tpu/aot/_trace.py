@@ -110,7 +110,7 @@ class _Capture:
     def shard(self, tensor: torch.Tensor, sharding: str, again: bool = False) -> torch.Tensor:
         return tensor if self.devices == 1 else _core()._aot_shard(tensor, sharding, again)
 
-    def end(self, name: str, results: list[torch.Tensor], result_shardings: list[str | None]) -> Traced:
+    def end(self, name: str, results: list[torch.Tensor], result_shardings: list[str]) -> Traced:
         text, sources, places, calls = _core()._aot_end(name, results)
         if not text:
             raise ValueError(f"{name} has nothing to compile: none of its results depends on an operator")
@@ -123,7 +123,7 @@ class _Capture:
                 role = "constant" if k < len(sources) else "number"
                 inputs.append(Input(f"{role} {k}", role, array.shape, array.element, REPLICATED))
         if self.devices > 1:
-            text = _sharding.annotate(text, lambda k, _: inputs[k].sharding, lambda r, _: by_place.get(r))
+            text = _sharding.annotate(text, lambda k, _: inputs[k].sharding, lambda r, _: by_place.get(r, REPLICATED))
         return Traced(name, text, inputs, calls)
 
 
@@ -148,7 +148,7 @@ def _bind(capture: _Capture, function: Callable, args: tuple, kwargs: dict[str, 
     return new_args, new_kwargs, batch
 
 
-def _output_sharding(capture: _Capture, t: torch.Tensor, batch: int) -> str | None:
+def _output_sharding(capture: _Capture, t: torch.Tensor, batch: int) -> str:
     is_batch = t.dim() and t.shape[0] == batch and batch % capture.devices == 0 and capture.mode != "replicated"
     return _sharding.split(t.dim(), 0, capture.devices) if is_batch else REPLICATED
 
