@@ -8,6 +8,7 @@
 static _Thread_local tt_capture *current;
 
 tt_capture *tt_capture_current(void) { return current && !current->is_paused ? current : NULL; }
+void tt_capture_label(tt_capture *c, const char *label) { c->label = label; }
 void tt_capture_pause(tt_capture *c) { c->is_paused = true; }
 void tt_capture_resume(tt_capture *c) { c->is_paused = false; }
 
@@ -57,7 +58,9 @@ tt_status tt_capture_input(tt_capture *c, tt_storage *like, tt_storage **out) {
   return TT_OK;
 }
 
-tt_rng tt_capture_draw(tt_capture *c) { return (tt_rng){0, (uint64_t)c->draws++}; }
+tt_rng tt_capture_draw(tt_capture *c) { return (tt_rng){0, (uint64_t)c->draws++, 0}; }
+
+int tt_capture_draws(const tt_capture *c) { return c->draws; }
 
 /* ---- recording (the dispatch flag is held) -------------------------------------------------------------------- */
 
@@ -77,23 +80,29 @@ static void add_patch(tt_capture *c, tt_graph_patch patch) {
 }
 
 /* Which of the call's numbers change from run to run. */
-static void note_patches(tt_capture *c, const tt_program *p, const tt_call *call, int pack) {
+static void note_patches(tt_capture *c, const tt_program *p, const tt_call *call, tt_storage *const *storages, int pack) {
   for (int i = 0; i < p->number_count; i++) {
     const tt_number_source *source = &p->numbers[i];
     tt_graph_patch patch = {.pack = pack, .position = c->number_counts[pack] + i};
-    const tt_arg *a = source->from == TT_FROM_SPLAT ? NULL : &call->args[source->arg];
+    bool is_splat = source->from == TT_FROM_SPLAT;
+    const tt_arg *a = is_splat ? NULL : &call->args[source->arg];
     int input = 0;
     switch (source->from) {
-      case TT_FROM_SPLAT: continue;
+      case TT_FROM_SPLAT: input = storages[source->index]->value->splat.input; break;
       case TT_FROM_ARG: input = a->number.input; break;
       case TT_FROM_LIST: input = a->numbers[source->index].input; break;
       case TT_FROM_RNG_SEED: patch.what = TT_PATCH_SEED; break;
       case TT_FROM_RNG_OFFSET: patch.what = TT_PATCH_OFFSET; break;
     }
-    bool is_number = source->from == TT_FROM_ARG || source->from == TT_FROM_LIST;
-    if (is_number && !input) continue;
-    if (is_number) patch.what = TT_PATCH_NUMBER;
-    patch.index = is_number ? input - 1 : (int)a->rng.offset;
+    bool is_draw = source->from == TT_FROM_RNG_SEED || source->from == TT_FROM_RNG_OFFSET;
+    if (is_draw && a->rng.input) { /* from a state that the run is given */
+      bool is_offset = source->from == TT_FROM_RNG_OFFSET;
+      input = a->rng.input + is_offset;
+      patch.add = is_offset ? (int64_t)a->rng.offset : 0;
+    }
+    if (!is_draw && !input) continue;
+    if (input) patch.what = TT_PATCH_NUMBER;
+    patch.index = input ? input - 1 : (int)a->rng.offset;
     add_patch(c, patch);
   }
 }
@@ -102,13 +111,15 @@ tt_status tt_capture_record(tt_capture *c, tt_plan *plan, const tt_call *call, t
                             tt_new_result *out_results) {
   const tt_program *p = plan->program;
   TT_TRY(check_writes(c, p, storages));
-  TT_TRY(tt_region_add(c->device, &c->region, plan, call, storages, out_results));
-  for (int pack = 0; pack < TT_PACK_COUNT; pack++) {
-    if (!(p->packs >> pack & 1)) continue;
-    note_patches(c, p, call, pack);
-    c->number_counts[pack] += p->number_count;
-  }
-  return TT_OK;
+  int patch_count = c->patch_count;
+  for (int pack = 0; pack < TT_PACK_COUNT; pack++) /* first: splats may be written over */
+    if (p->packs >> pack & 1) note_patches(c, p, call, storages, pack);
+  tt_status status = tt_region_add(c->device, &c->region, plan, call, storages, out_results);
+  if (status) c->patch_count = patch_count;
+  else c->region.nodes[c->region.node_count - 1].label = c->label;
+  for (int pack = 0; pack < TT_PACK_COUNT && !status; pack++)
+    if (p->packs >> pack & 1) c->number_counts[pack] += p->number_count;
+  return status;
 }
 
 /* ---- ending ------------------------------------------------------------------------------------------------- */

@@ -30,7 +30,8 @@ static void take_results(tt_graph *g, const tt_capture *c, int count, tt_storage
   for (int i = 0; i < c->input_count; i++) {
     const tt_capture_slot *slot = &c->inputs[i];
     tt_graph_input *in = &g->inputs[i];
-    if (slot->storage->value != slot->value) g->writes[g->write_count++] = (tt_graph_write){i, array_of(c, slot->storage)};
+    in->is_written = slot->storage->value != slot->value;
+    if (in->is_written) g->writes[g->write_count++] = (tt_graph_write){i, array_of(c, slot->storage)};
     if (!slot->value) continue;
     size_t dims = slot->value->type.rank * sizeof(int64_t);
     int64_t *own = tt_malloc(dims + 1);
@@ -90,9 +91,7 @@ static void take_aliases(tt_graph *g) {
   bool *taken = tt_calloc((size_t)code->input_count + 1, sizeof *taken);
   for (int o = 0; o < code->output_count; o++) {
     int k = code->aliases[o], input = k >= 0 ? g->sources[k] : -1;
-    bool is_written = false;
-    for (int w = 0; w < g->write_count; w++) is_written |= g->writes[w].input == input;
-    if (input < 0 || !is_written) code->aliases[o] = -1;
+    if (input < 0 || !g->inputs[input].is_written) code->aliases[o] = -1;
     else taken[k] = true;
   }
   for (int w = 0; w < g->write_count; w++) {
@@ -180,11 +179,7 @@ int tt_graph_result_output(const tt_graph *g, int r) {
   return g->results[r].from == TT_GRAPH_OUTPUT ? g->results[r].index : -1;
 }
 
-bool tt_graph_writes(const tt_graph *g, int input) {
-  for (int w = 0; w < g->write_count; w++)
-    if (g->writes[w].input == input) return true;
-  return false;
-}
+bool tt_graph_writes(const tt_graph *g, int input) { return g->inputs[input].is_written; }
 
 /* ---- running (the dispatch flag is held) ---------------------------------------------------------------------- */
 
@@ -212,7 +207,7 @@ static void run_end(graph_run *r) {
   if (r->outputs != r->few + STACK_VALUES) free(r->outputs);
 }
 
-/* False if an input holds something else than the graph takes; *out_splat is the one that must be made an array first. */
+/* False if an input holds something else than the graph takes, or a written one comes twice; *out_splat is the one that must be made an array first. */
 static bool inputs_fit(tt_graph *g, tt_storage *const *storages, tt_storage **out_splat) {
   g->device->stamp++; /* the key's: it marks the storages of this run */
   for (int i = 0; i < g->input_count; i++) {
@@ -222,17 +217,23 @@ static bool inputs_fit(tt_graph *g, tt_storage *const *storages, tt_storage **ou
     if (!v != (in->holds == TT_HOLDS_NOTHING)) return false;
     if (v && !same_type(&v->type, &in->type)) return false;
     if (v && v->holds == TT_HOLDS_SPLAT) *out_splat = s;
-    s->index = s->stamp == g->device->stamp ? -1 : i; /* -1: it comes twice */
+    bool is_again = s->stamp == g->device->stamp;
+    if (is_again && (in->is_written || g->inputs[s->index].is_written)) return false;
     s->stamp = g->device->stamp;
+    s->index = i;
   }
   return true;
 }
 
 static tt_number patch_number(const tt_graph_patch *p, const tt_graph_args *args) {
+  tt_number n;
   switch (p->what) {
     case TT_PATCH_SEED: return (tt_number){.dtype = TT_I64, .i = (int64_t)args->rng.seed};
     case TT_PATCH_OFFSET: return (tt_number){.dtype = TT_I64, .i = (int64_t)(args->rng.offset + (uint64_t)p->index)};
-    case TT_PATCH_NUMBER: return args->numbers[p->index];
+    case TT_PATCH_NUMBER:
+      n = args->numbers[p->index];
+      n.i += p->add;
+      return n;
   }
   return (tt_number){0};
 }
@@ -275,19 +276,19 @@ static tt_status run_gather(tt_graph *g, const tt_graph_args *args, graph_run *r
 
 /* The input whose memory an output may take in this run, or -1: nobody else holds it. A program that tells at the call
  * whether it failed must leave its inputs as they were. */
-static int run_taken(const tt_graph *g, const tt_graph_args *args, const graph_run *r, int output) {
+static int run_taken(const tt_graph *g, const graph_run *r, int output) {
   int k = g->code->aliases[output], input = k >= 0 ? g->sources[k] : -1;
-  if (input < 0 || g->inputs[input].is_kept || args->inputs[input]->index < 0) return -1;
+  if (input < 0 || g->inputs[input].is_kept) return -1;
   if (r->now && g->code->code->has_check && g->device->is_cpu) return -1;
   return tt_value_is_last(r->inputs[k]) ? k : -1;
 }
 
-static tt_status run_make_outputs(tt_graph *g, const tt_graph_args *args, graph_run *r) {
+static tt_status run_make_outputs(tt_graph *g, graph_run *r) {
   static const int64_t no_dims[1];
   tt_device *d = g->device;
   int64_t bytes = 0;
   for (int o = 0; o < g->code->output_count; o++) {
-    int taken = run_taken(g, args, r, o);
+    int taken = run_taken(g, r, o);
     if (taken >= 0) r->donate[taken] = true;
     else bytes += tt_array_bytes(&g->output_types[o]);
   }
@@ -315,13 +316,20 @@ static void run_drop_outputs(const tt_graph *g, graph_run *r) {
 }
 
 /* What the storage holds from now on: a reference, or null. Inputs are as they were before the run. */
-static tt_value *run_value(const tt_graph_array *a, const tt_graph_args *args, const graph_run *r) {
+static tt_value *run_value(tt_device *d, const tt_graph_array *a, const tt_graph_args *args, const graph_run *r) {
   tt_value *v = NULL;
   switch (a->from) {
     case TT_GRAPH_NOTHING: return NULL;
     case TT_GRAPH_OUTPUT: v = r->outputs[a->index]; break;
     case TT_GRAPH_INPUT: v = args->inputs[a->index]->value; break;
-    case TT_GRAPH_CONSTANT: v = a->constant; break;
+    case TT_GRAPH_CONSTANT:
+      v = a->constant;
+      if (v->holds != TT_HOLDS_SPLAT || !v->splat.input) break;
+      v = tt_value_create(d, TT_HOLDS_SPLAT, &a->constant->type);
+      v->splat = args->numbers[a->constant->splat.input - 1];
+      tt_value_set_ready(v, NULL);
+      tt_value_admit(v);
+      return v;
   }
   if (v) tt_value_retain(v);
   return v;
@@ -334,9 +342,9 @@ static tt_storage *result_storage(tt_device *d, tt_value *v) {
 
 static void run_commit(tt_graph *g, const tt_graph_args *args, graph_run *r, tt_storage **out_results) {
   tt_device *d = g->device;
-  for (int i = 0; i < g->result_count; i++) out_results[i] = result_storage(d, run_value(&g->results[i], args, r));
+  for (int i = 0; i < g->result_count; i++) out_results[i] = result_storage(d, run_value(d, &g->results[i], args, r));
   tt_value *few[STACK_VALUES], **fresh = g->write_count <= STACK_VALUES ? few : tt_malloc((size_t)g->write_count * sizeof *fresh);
-  for (int w = 0; w < g->write_count; w++) fresh[w] = run_value(&g->writes[w].array, args, r);
+  for (int w = 0; w < g->write_count; w++) fresh[w] = run_value(d, &g->writes[w].array, args, r);
   for (int w = 0; w < g->write_count; w++) {
     tt_storage *s = args->inputs[g->writes[w].input];
     tt_value *old = s->value;
@@ -350,7 +358,7 @@ static void run_commit(tt_graph *g, const tt_graph_args *args, graph_run *r, tt_
 static tt_status run_start(tt_graph *g, const tt_graph_args *args, graph_run *r) {
   if (!has_work(g)) return TT_OK;
   TT_TRY(run_gather(g, args, r));
-  tt_status status = run_make_outputs(g, args, r);
+  tt_status status = run_make_outputs(g, r);
   if (status) return status;
   tt_task task = {g->code->code, r->inputs, r->input_count, r->donate, r->outputs, r->output_count};
   status = tt_task_launch(g->device, &task, r->now);

@@ -17,8 +17,10 @@ typedef struct tt_graph tt_graph;
 
 /* From here on this thread's calls are captured. Fails if it captures already. */
 tt_status tt_capture_begin(tt_device *d, tt_capture **out_capture) TT_MUST_USE;
-/* The next input: a placeholder that looks like what `like` holds now, owned by the caller. Inputs come before calls. */
+/* The next input, one for each storage: a placeholder that looks like what `like` holds now, owned by the caller. Inputs come before calls. */
 tt_status tt_capture_input(tt_capture *c, tt_storage *like, tt_storage **out_placeholder) TT_MUST_USE;
+/* What the following calls belong to, as compilers will say it: "forward layers.3". Must live as long as the graph; null: nothing. */
+void tt_capture_label(tt_capture *c, const char *label);
 /* Stops recording until the matching resume: what runs between them runs as ever. */
 void tt_capture_pause(tt_capture *c);
 void tt_capture_resume(tt_capture *c);
@@ -26,6 +28,8 @@ void tt_capture_resume(tt_capture *c);
 tt_capture *tt_capture_current(void);
 /* The state that a random call gets: which draw of the graph it is. */
 tt_rng tt_capture_draw(tt_capture *c);
+/* How many there were until now. */
+int tt_capture_draws(const tt_capture *c);
 /* Ends it. Results: storages that placeholders' owners or calls hold; what was written to placeholders is found by itself.
  * `name` goes into the module. On failure too the capture is gone, and whatever it made can no longer be used. */
 tt_status tt_capture_end(tt_capture *c, const char *name, int result_count, tt_storage *const *results,

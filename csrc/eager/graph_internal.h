@@ -10,6 +10,7 @@ typedef struct tt_graph_patch {
   enum { TT_PATCH_SEED, TT_PATCH_OFFSET, TT_PATCH_NUMBER } what;
   int index; /* which draw, or which number of tt_graph_args */
   int pack, position;
+  int64_t add; /* to the number */
 } tt_graph_patch;
 
 typedef struct tt_capture_slot { /* an input */
@@ -27,6 +28,7 @@ struct tt_capture {
   int number_counts[TT_PACK_COUNT]; /* recorded so far */
   int draws;
   bool is_paused;
+  const char *label;
 };
 
 /* What a result or a written input holds after a run. */
@@ -44,6 +46,7 @@ typedef struct tt_graph_write {
 typedef struct tt_graph_input {
   uint8_t holds; /* NOTHING or ARRAY */
   bool is_kept;  /* a result or another input goes on holding its array */
+  bool is_written;
   tt_array_type type;
 } tt_graph_input;
 

@@ -252,6 +252,7 @@ typedef struct tt_region_node {
   int first_input; /* in tt_region.inputs */
   int first_value; /* how many values the region had before */
   int first_output; /* the number of its first output */
+  const char *label; /* see tt_capture_label */
 } tt_region_node;
 
 typedef struct tt_region { /* the device's open one, under the dispatch flag; or that of a capture */

@@ -8,8 +8,9 @@
 extern "C" {
 #endif
 
-/* (Tensor self, str sharding, bool again) -> Tensor: self, split over the devices as hlo_shard says. `again`: not to be
- * merged with an equal call, so that an array that was gathered once can be gathered anew instead of being kept. */
+/* (Tensor self, str sharding, Tensor? after) -> Tensor: self, split over the devices as hlo_shard says. Given `after`, not
+ * before that is there, and not merged with an equal call: so an array that was gathered once is gathered anew when it is
+ * needed, instead of being kept. */
 extern const tt_op tt_shard_op;
 
 #ifdef __cplusplus

@@ -1,6 +1,9 @@
 // Programs for devices that aren't there: an abstract device, and what its captures become (torch_tpu/aot/_trace.py).
 #include <torch/csrc/utils/pybind.h>
 
+#include <optional>
+#include <set>
+
 #include "torch/device.h"
 
 extern "C" {
@@ -35,14 +38,14 @@ at::Tensor input(const at::Tensor& like) {
   return make_tensor(placeholder, declared.scalar_type(), declared.sizes(), declared.strides());
 }
 
-at::Tensor shard(const at::Tensor& t, const std::string& sharding, bool again) {
+at::Tensor shard(const at::Tensor& t, const std::string& sharding, const std::optional<at::Tensor>& after) {
   tt_arg args[3] = {};
   args[0].kind = TT_ARG_TENSOR;
   args[0].tensor = view_of(t);
   args[1].kind = TT_ARG_STRING;
   args[1].string = sharding.c_str();
-  args[2].kind = TT_ARG_BOOL;
-  args[2].i = again;
+  if (after) args[2].kind = TT_ARG_TENSOR;
+  if (after) args[2].tensor = view_of(*after);
   tt_call call{};
   call.op = &tt_shard_op;
   call.args = args;
@@ -72,6 +75,12 @@ py::tuple end(const std::string& name, const std::vector<at::Tensor>& results) {
   return out;
 }
 
+// Labels live for ever: a graph's text may be written at any time.
+void label(const std::string& text) {
+  static std::set<std::string> labels;
+  if (capture) tt_capture_label(capture, labels.insert(text).first->c_str());
+}
+
 void abort() {
   tt_capture_abort(capture);
   capture = nullptr;
@@ -84,8 +93,9 @@ void bind_aot(py::module& m) {
   m.def("_aot_declare", &declare);
   m.def("_aot_begin", &begin);
   m.def("_aot_input", &input);
-  m.def("_aot_shard", &shard);
+  m.def("_aot_shard", &shard, py::arg("tensor"), py::arg("sharding"), py::arg("after") = py::none());
   m.def("_aot_end", &end);
+  m.def("_aot_label", &label);
   m.def("_aot_abort", &abort);
 }
 

@@ -14,6 +14,7 @@ namespace tt {
 void register_hooks();
 void bind_cache(pybind11::module& m);
 void bind_aot(pybind11::module& m);
+void bind_graph(pybind11::module& m);
 }
 
 namespace {
@@ -162,6 +163,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   });
   tt::bind_cache(m);
   tt::bind_aot(m);
+  tt::bind_graph(m);
   m.def("_op_counts", &op_counts);
   m.def("_reset_op_counts", &reset_op_counts);
   m.def("_op_table", &op_table);

@@ -107,8 +107,8 @@ class _Capture:
         self.inputs.append(Input(name, role, tuple(like.shape), str(like.dtype).removeprefix("torch."), sharding))
         return placeholder
 
-    def shard(self, tensor: torch.Tensor, sharding: str, again: bool = False) -> torch.Tensor:
-        return tensor if self.devices == 1 else _core()._aot_shard(tensor, sharding, again)
+    def shard(self, tensor: torch.Tensor, sharding: str, after: torch.Tensor | None = None) -> torch.Tensor:
+        return tensor if self.devices == 1 else _core()._aot_shard(tensor, sharding, after)
 
     def end(self, name: str, results: list[torch.Tensor], result_shardings: list[str]) -> Traced:
         text, sources, places, calls = _core()._aot_end(name, results)
@@ -173,12 +173,21 @@ class _Weights:
         self.shardings[id(p)] = self.capture.inputs[-1].sharding
         self.names[id(p)] = name
 
-    def gather(self, key: int, again: bool = False) -> torch.Tensor:
+    def gather(self, key: int, after: torch.Tensor | None = None) -> torch.Tensor:
+        """The whole of a parameter as a leaf of its own; not before ``after`` is there."""
         p = self.placeholders[key]
         split = self.shardings[key] != REPLICATED
         with torch.no_grad():
-            whole = self.capture.shard(p.detach(), REPLICATED, again) if split else p.detach()
+            whole = self.capture.shard(p.detach(), REPLICATED, after) if split else p.detach()
         return whole.requires_grad_(p.requires_grad)
+
+    def gather_for(self, module: torch.nn.Module, after: torch.Tensor | None) -> dict[int, torch.Tensor]:
+        """The same for all parameters that a module has now, by their keys."""
+        used = {id(t): key for key, t in self.whole.items()}
+        return {used[id(p)]: self.gather(used[id(p)], after) for p in module.parameters() if id(p) in used}
+
+    def installed(self, module: torch.nn.Module, tensors: dict[int, torch.Tensor]):
+        return _installed(module, {id(self.whole[key]): t for key, t in tensors.items()})
 
     def install(self) -> dict[int, torch.Tensor]:
         self.whole = {key: self.gather(key) for key in self.placeholders}
@@ -206,9 +215,39 @@ class _Weights:
                 return packed
             key, *view = packed
             with torch.no_grad():
-                return self.gather(key, again=True).detach().as_strided(*view)
+                return self.gather(key, after=self.placeholders[key].detach()).detach().as_strided(*view)
 
         return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+
+
+# ---- names for what the compiler shows -------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _labelled(phase: str, model: torch.nn.Module | None = None) -> Iterator[None]:
+    """Calls from here on belong to this phase, and to the module of the model that makes them."""
+    stack = [phase]
+    label = _core()._aot_label
+    label(phase)
+    handles = []
+    for name, module in model.named_modules() if model else ():
+        if not name:
+            continue
+
+        def enter(*_, text=f"{phase} {name}") -> None:
+            stack.append(text)
+            label(text)
+
+        def leave(*_) -> None:
+            stack.pop()
+            label(stack[-1])
+
+        handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 # ---- recomputing ----------------------------------------------------------------------------------------------------
@@ -220,24 +259,24 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(ctx, run, weights, module, marker, spec, *flat):
         ctx.run, ctx.weights, ctx.module, ctx.spec, ctx.flat = run, weights, module, spec, flat
-        with torch.no_grad():
+        first = next((v for v in flat if isinstance(v, torch.Tensor)), None)
+        with torch.no_grad(), weights.installed(module, weights.gather_for(module, first)):
             args, kwargs = pytree.tree_unflatten(list(flat), spec)
             return run(*args, **kwargs)
 
     @staticmethod
     def backward(ctx, *gradients):
         w = ctx.weights
-        # The barrier keeps the compiler from finding that it has computed all this before.
+        # Not before backward has come here: else the compiler finds that it has computed all this before, and keeps it.
+        arrived = next(g for g in gradients if g is not None)
         flat = []
         for v in ctx.flat:
             if isinstance(v, torch.Tensor):
-                again = _core()._aot_shard(v.detach(), _output_sharding(w.capture, v, w.batch), True)
+                again = _core()._aot_shard(v.detach(), _output_sharding(w.capture, v, w.batch), arrived)
                 v = again.requires_grad_(v.requires_grad)
             flat.append(v)
-        used = {id(t): key for key, t in w.whole.items()}
-        keys = {used[id(p)] for p in ctx.module.parameters() if id(p) in used}
-        fresh = {key: w.gather(key, again=True) for key in keys}
-        with _installed(ctx.module, {id(w.whole[key]): t for key, t in fresh.items()}), torch.enable_grad():
+        fresh = w.gather_for(ctx.module, arrived)
+        with w.installed(ctx.module, fresh), torch.enable_grad():
             args, kwargs = pytree.tree_unflatten(flat, ctx.spec)
             outputs = ctx.run(*args, **kwargs)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -298,7 +337,7 @@ def trace_forward(function: Callable, args: tuple, kwargs: dict[str, Any], shard
     with _Capture(sharding, devices) as capture:
         weights = _Weights(capture, model)
         args, kwargs, batch = _bind(capture, function, args, kwargs)
-        with _installed(model, weights.install()) if model else contextlib.nullcontext(), torch.no_grad(), _exporting():
+        with _installed(model, weights.install()) if model else contextlib.nullcontext(), torch.no_grad(), _exporting(), _labelled("forward", model):
             results = _tensors(function(*args, **kwargs))
         name = type(function).__name__ if model else getattr(function, "__name__", "function")
         return capture.end(name, results, [_output_sharding(capture, t, batch) for t in results])
@@ -358,11 +397,13 @@ def trace_train_step(
         args, kwargs, weights.batch = _bind(capture, model, args, kwargs)
         modules = repeated_modules(model) if recompute is True else list(recompute or ())
         with _installed(model, weights.install()), _recomputing(weights, modules), _exporting():
-            with weights.saved_hooks():
+            with weights.saved_hooks(), _labelled("forward", model):
                 result = _loss_of(model(*args, **kwargs), loss)
-            result.backward()
+            with _labelled("backward", model):
+                result.backward()
         for key, whole in weights.whole.items():
             weights.take_gradient(key, whole)
+        _core()._aot_label("optimizer")
         trained = [k for k, p in weights.placeholders.items() if k in weights.gradients]
         for key in trained:
             weights.placeholders[key].grad = weights.gradients[key]
