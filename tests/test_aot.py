@@ -139,6 +139,11 @@ def test_collectives_are_counted_with_their_bytes():
     assert found["all-gather"].sent == (256 + 128) * 7 / 8
 
 
+def test_instructions_know_what_they_come_from():
+    text = HLO.replace("add(%w, %w)", 'add(%w, %w), metadata={op_name="backward layers.1 aten::add.Tensor" source_line=8}')
+    assert _hlo.labels(_hlo.parse_module(text)) == {"r": "backward layers.1 aten::add.Tensor"}
+
+
 def test_bytes_of_shapes():
     assert _hlo.array_bytes("(bf16[8,128]{1,0:T(8,128)(2,1)S(1)}, u32[], pred[3]{0}, s4[4], f8e4m3fn[10])") == [2048, 4, 3, 2, 10]
     assert _hlo.array_bytes("token[]") == [0]
@@ -175,6 +180,9 @@ def test_memory_over_the_schedule():
     assert dict(zip(memory.positions, memory.temporary_bytes, strict=True)) == {0: 600, 5: 800, 10: 900, 21: 200, 31: 0}
     assert memory.peak_bytes == 1000
     assert [(b.name, b.size) for b in memory.largest] == [("late{1}", 700), ("both{}", 200), ("out{0}", 100)]
+    memory.phases = [(2, "forward"), (12, "backward"), (25, "optimizer")]
+    assert memory.peak_by_phase() == {"forward": 700, "backward": 1000, "optimizer": 300}
+    assert _hlo.parse_sequence(RANGES) == ["early"]
     curve = _hlo.sample(memory, 6)
     assert [round(at, 2) for at, _ in curve] == [0.17, 0.33, 0.5, 0.67, 0.83, 1.0]
     assert [level for _, level in curve] == [600, 800, 900, 900, 900, 200]
@@ -250,6 +258,7 @@ def test_json_and_page_hold_what_the_table_says():
     r = a_report(TOLD)
     r.memory = _hlo.memory_of(_hlo.parse_buffers(BUFFERS), *_hlo.parse_ranges(RANGES))
     r.hlo = HLO
+    r.memory.phases = [(0, "forward"), (20, "optimizer")]
     d = json.loads(r.to_json(hlo=True))
     assert d["verdict"] == "fits" and d["peak_bytes"] == 2**33 and d["roofline"]["limit"] == "compute" and d["hlo"] == HLO
     assert d["largest"][2] == {"name": "exp_avg of w", "bytes": 100, "shape": "f32[25]{0}"}
@@ -561,6 +570,8 @@ for mode in ("replicated", "data", "fsdp"):
     print(mode, sorted(kinds))
     assert bool(kinds) == (mode != "replicated"), (mode, kinds)
     names = {n for n, _, _ in r.largest(40)}
+    assert set(r.memory.peak_by_phase()) == {"forward", "backward", "optimizer"}, r.memory.phases
+    assert any(n.startswith(("forward ", "backward ")) for n in names), names
     assert "first.weight" in names, names
     assert "<svg" in r.to_html() and json.loads(r.to_json())["verdict"] == "fits"
     if mode == "fsdp":

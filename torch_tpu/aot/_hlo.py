@@ -168,6 +168,8 @@ def collectives(module: Module, devices: int) -> list[Collective]:
     return sorted(found.values(), key=lambda c: -c.sent)
 
 
+PHASES = ("forward", "backward", "optimizer")
+
 # ---- buffers --------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +184,7 @@ class Buffer:
     parameter: int | None
     begin: int = 0
     end: int = 0
+    label: str = ""  # what made it, if known: phase, module and operator
 
 
 _ALLOCATION = re.compile(r"^allocation \d+: size (\d+)(.*)$")
@@ -212,6 +215,21 @@ def parse_buffers(assignment: str) -> list[Buffer]:
     return list(found.values())
 
 
+def labels(module: Module) -> dict[str, str]:
+    """What the program's instructions come from, where it was said: "backward layers.3.mlp aten::mm"."""
+    out = {}
+    for i in module.computations.get(module.entry, ()):
+        found = re.search(r'op_name="([^"]*)"', i.rest)
+        if found:
+            out[i.name] = found.group(1)
+    return out
+
+
+def parse_sequence(text: str) -> list[str]:
+    """The instructions in the order in which they run."""
+    return re.findall(r"^    \d+:(\S+)$", text, re.M)
+
+
 def parse_ranges(text: str) -> tuple[dict[str, tuple[int, int]], int]:
     """When each buffer is in use, and how long the schedule is."""
     ranges, inside, last = {}, False, 0
@@ -236,6 +254,18 @@ class Memory:
     temporary_bytes: list[int]
     length: int
     largest: list[Buffer]  # in use at the peak, largest first
+    phases: list[tuple[int, str]] = dataclasses.field(default_factory=list)  # position and phase of labelled instructions
+
+    def level_at(self, position: int) -> int:
+        at = bisect.bisect_right(self.positions, position) - 1
+        return self.temporary_bytes[at] if at >= 0 else 0
+
+    def peak_by_phase(self) -> dict[str, int]:
+        """The most that is in use while instructions of a phase run; they may be mixed with those of others."""
+        out: dict[str, int] = {}
+        for position, phase in self.phases:
+            out[phase] = max(out.get(phase, 0), self.argument_bytes + self.level_at(position))
+        return out
 
     @property
     def peak_bytes(self) -> int:
@@ -304,4 +334,12 @@ def read_dump(folder: str) -> tuple[str | None, Memory | None]:
     assignment = next(_files(root, ".after_optimizations-buffer-assignment.txt"), None)
     ranges = next(_files(root, ".after_optimizations-live-range.txt"), None)
     memory = memory_of(parse_buffers(assignment), *parse_ranges(ranges)) if assignment and ranges else None
+    if text and memory:
+        said = labels(parse_module(text))
+        for b in memory.largest:
+            b.label = said.get(b.name.partition("{")[0], "")
+        for position, name in enumerate(parse_sequence(ranges)):
+            phase = said.get(name, "").partition(" ")[0]
+            if phase in PHASES:
+                memory.phases.append((position, phase))
     return text, memory

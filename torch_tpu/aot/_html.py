@@ -2,11 +2,13 @@
 
 import html
 import math
+from collections import Counter
 
 from torch_tpu.aot import _hlo
 from torch_tpu.aot._report import Report, Roofline, bytes_text, count_text
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 300, 80, 40
+_COLORS = {"forward": "#5b9b6b", "backward": "#7a5ba8", "optimizer": "#c0627a"}
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#1c2430;background:#fff}
 h1{font-size:1.5rem} h2{font-size:1.1rem;margin-top:2rem} table{border-collapse:collapse;width:100%}
@@ -58,6 +60,17 @@ def memory_picture(report: Report) -> str:
     for k in range(5):
         level = top * k / 4
         out.append(_text(_LEFT - 8, y(level) + 4, bytes_text(level), "end"))
+    # A strip that shows which phase's instructions run: whose there are most of in each stretch.
+    stretches: list[Counter] = [Counter() for _ in points]
+    for position, phase in memory.phases:
+        stretches[min(len(points) - 1, position * len(points) // max(memory.length, 1))][phase] += 1
+    for k, stretch in enumerate(stretches):
+        if stretch:
+            color = _COLORS[stretch.most_common(1)[0][0]]
+            out.append(f'<rect x="{x(k / len(points)):.1f}" y="{y(0) + 2:.1f}" width="{(x(1) - x(0)) / len(points) + 0.3:.1f}" height="8" fill="{color}"/>')
+    for k, phase in enumerate(p for p in _hlo.PHASES if any(p in s for s in stretches)):
+        out.append(f'<rect x="{x(0.25) + 110 * k:.1f}" y="{_HEIGHT - 22}" width="10" height="10" fill="{_COLORS[phase]}"/>')
+        out.append(_text(x(0.25) + 110 * k + 15, _HEIGHT - 12, phase))
     out.append(_line(x(0), y(0), x(1), y(0), "#44505e"))
     out.append(_text(x(0), _HEIGHT - 12, "the step's begin"))
     out.append(_text(x(1), _HEIGHT - 12, "end, in the compiler's order", "end"))

@@ -131,7 +131,9 @@ class Report:
         out = []
         for b in self.memory.largest[:count]:
             known = b.parameter is not None and b.parameter < len(self.inputs)
-            out.append((self.inputs[b.parameter].name if known else f"temporary {b.name.partition('{')[0]}", b.size, b.shape))
+            name = b.name.partition("{")[0]
+            temporary = f"{b.label.replace('aten::', '')} ({name})" if b.label else f"temporary {name}"
+            out.append((self.inputs[b.parameter].name if known else temporary, b.size, b.shape))
         return out
 
     def advice(self) -> list[str]:
@@ -168,6 +170,7 @@ class Report:
             "calls": self.calls,
             "compiler": self.told,
             "bytes_by_role": self.by_role(),
+            "peak_by_phase": self.memory.peak_by_phase() if self.memory else {},
             "largest": [{"name": n, "bytes": s, "shape": h} for n, s, h in self.largest(40)],
             "collectives": [dataclasses.asdict(c) for c in self.collectives],
             "advice": self.advice(),
@@ -196,6 +199,9 @@ class Report:
         if self.peak_bytes >= 0:
             share = f", {100 * self.peak_bytes / limit:.0f}% of {bytes_text(limit)}" if limit else ""
             rows.append(("peak HBM per device", bytes_text(self.peak_bytes) + share))
+        if self.memory and self.memory.phases:
+            most = self.memory.peak_by_phase()
+            rows.append(("peak by phase", ", ".join(f"{p} {bytes_text(most[p])}" for p in _hlo.PHASES if p in most)))
         roles = ", ".join(f"{name} {bytes_text(size)}" for name, size in sorted(self.by_role().items(), key=lambda p: -p[1]) if size >= 2**20)
         if roles:
             rows.append(("inputs per device", roles))
