@@ -547,6 +547,9 @@ def test_the_command_line(mock, tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert "compiles and fits" in ran.stdout and json.loads((tmp_path / "r.json").read_text())["verdict"] == "fits"
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+    ran = subprocess.run([*base, "programs", str(tmp_path / "ops"), "--only", "^(exp|mm)$", "--dtype", "float32"], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0 and "written" in ran.stdout and (tmp_path / "ops" / "mm.float32.0.mlir").exists(), ran.stdout + ran.stderr
+    shutil.rmtree(tmp_path / "ops")
     ran = subprocess.run([*base, "check", str(tmp_path), "--topology", "mock:1x1", "--library", mock], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0 and "1 of 1 compile" in ran.stdout
     ran = subprocess.run([*base, "compile", str(program), "--topology", "mock:1x", "--library", mock], capture_output=True, text=True, timeout=120)

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import sys
 from typing import Any
 
@@ -39,6 +40,12 @@ def add_parser(tools: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     k.add_argument("--library", metavar="FILE", help="the compiler's plugin (default: libtpu of this environment)")
     k.add_argument("--timeout", type=float, default=300, help="seconds for one program")
     k.set_defaults(run=_run_check)
+    p = commands.add_parser("programs", help="write programs of every operator, from PyTorch's own samples")
+    p.add_argument("folder")
+    p.add_argument("--dtype", action="append", help="may be given several times (default: float32, int64)")
+    p.add_argument("--samples", type=int, default=2, help="of each operator, at most (default: 2)")
+    p.add_argument("--only", metavar="PATTERN", help="operators whose names match this regular expression")
+    p.set_defaults(run=_run_programs)
 
 
 def transformers_model(config: dict[str, Any], batch: int, length: int, dtype: str) -> tuple[Any, tuple, dict[str, Any]]:
@@ -134,6 +141,19 @@ def _run_compile(o: argparse.Namespace) -> int:
     if o.html:
         _write(o.html, report.to_html())
     return 0 if report.fits else 1
+
+
+def _run_programs(o: argparse.Namespace) -> int:
+    import torch
+
+    from torch_tpu.aot import _programs
+
+    dtypes = [getattr(torch, name) for name in o.dtype or ("float32", "int64")]
+    wanted = re.compile(o.only or "")
+    fates = _programs.emit(o.folder, dtypes, o.samples, lambda name: bool(wanted.search(name)))
+    for what, count in fates.most_common():
+        print(f"{count:>6}  {what}")
+    return 0 if fates["written"] else 1
 
 
 def _run_check(o: argparse.Namespace) -> int:
