@@ -20,8 +20,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch_tpu import _C
 from torch_tpu._graph_host import with_vectors
 
-log = logging.getLogger(__name__)
-_code_log = torch._logging.getArtifactLogger(__name__, "output_code")
+# Below torch, where TORCH_LOGS finds them: TORCH_LOGS=graph_breaks tells where graphs are split, output_code what is compiled.
+log = logging.getLogger("torch.tpu.compile")
+_split_log = torch._logging.getArtifactLogger("torch.tpu.compile", "graph_breaks")
+_code_log = torch._logging.getArtifactLogger("torch.tpu.compile", "output_code")
 
 _MOST_SPLITS = 64  # parts of a graph that were found only by trying; then all of it runs operator by operator
 
@@ -122,7 +124,7 @@ class Program:
         info = graph.info()
         counters["tpu"]["programs"] += 1
         counters["tpu"]["calls"] += info["calls"]
-        log.info("%s: a program of %d calls with %d inputs, %d results; writes %d inputs, in place %d",
+        _code_log.debug("%s: a program of %d calls with %d inputs, %d results; writes %d inputs, in place %d",
                  self.name, info["calls"], info["inputs"], info["results"], info["written"], info["donated"])
         if _code_log.isEnabledFor(logging.DEBUG):
             _code_log.debug("StableHLO of %s:\n%s", self.name, graph.text())
@@ -197,6 +199,16 @@ def _is_random(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
+_UNROLLED = ("scan", "associative_scan")  # their loops have a known length: a capture follows them
+_MOST_STEPS = 64
+
+
+def _steps(node: fx.Node) -> int:
+    """Calls of a scan's function, one after another."""
+    leaves = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+    return max((t.shape[0] for t in leaves if t.dim()), default=0) if str(node.target) == "scan" else 0
+
+
 def _is_state(node: fx.Node) -> bool:
     return node.target is operator.getitem and node.args[0].target in _WITH_STATE and node.args[1] == 0
 
@@ -224,6 +236,8 @@ class _Kinds:
             return "host"
         if node.target in _WITH_STATE:
             return "device" if _device_of_draw(node) != "cpu" else "host"
+        if str(node.target) in _UNROLLED and made and all(t.device.type == "tpu" for t in made):
+            return "device" if _steps(node) <= _MOST_STEPS else self._host(node, "it has too many steps to be unrolled")
         if not isinstance(node.target, torch._ops.OpOverload):
             if made and node.target is not operator.getitem:
                 return self._host(node, "it is a higher order operator")
@@ -356,7 +370,7 @@ class Compiled:
     def _split(self, kinds: _Kinds) -> None:
         whole = self.program
         for node, why in kinds.why.items():
-            log.info("%s: the graph is split at %s: %s", whole.name, node.target, why)
+            _split_log.debug("%s: the graph is split at %s: %s", whole.name, node.target, why)
         self.parts = _split(self.module, kinds)
         for i, part in enumerate(self.parts):
             built = part.build(self.module)
@@ -372,7 +386,7 @@ class Compiled:
 
     def _on_failure(self, error: CaptureError) -> None:
         """Found by trying. This call runs operator by operator; the next ones in parts."""
-        log.info("%s: the graph is split at %s: %s", self.program.name, error.node.target, error.__cause__)
+        _split_log.debug("%s: the graph is split at %s: %s", self.program.name, error.node.target, error.__cause__)
         self.failed.add(error.node.name)
         if len(self.failed) > _MOST_SPLITS:
             log.warning("%s: too many operators can't be compiled; the graph runs operator by operator", self.program.name)

@@ -63,7 +63,7 @@ class _Rewrite:
     def add(self, node: fx.Node) -> None:
         op = _over_vectors(node.target)
         lists = [a for a in node.args if isinstance(a, list | tuple)]
-        if node.target is aten.copy_.default and not node.users:
+        if node.target is aten.copy_.default and not node.users and all(_numbers_in([a]) for a in node.args[:2]):
             self.copies.append((node.args[0], node.args[1]))
         elif node.target is operator.getitem and node.args[0] in self.vectors:
             pass

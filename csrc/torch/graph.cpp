@@ -96,7 +96,7 @@ class Captured {
   ~Captured() { tt_graph_destroy(graph_); }
 
   bool fits(PyObject* const* given, size_t count) const {
-    if (count != args_.size()) return false;
+    if (count != args_.size() || precision_ != tt_device_precision()) return false;
     for (size_t i = 0; i < count; i++)
       if (!args_[i].fits(given[i])) return false;
     return true;
@@ -135,6 +135,7 @@ class Captured {
 
   tt_graph* graph_ = nullptr;
   int draws_ = 0;
+  const int precision_ = tt_device_precision();  // of the calls in it
   std::vector<Arg> args_;
   std::vector<Result> results_;
   std::vector<int64_t> storage_bytes_;  // of the new storages
