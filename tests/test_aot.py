@@ -43,7 +43,9 @@ def test_the_largest_dimension_that_divides_is_split(shape, devices, expected):
 
 def test_what_is_split_depends_on_mode_and_role():
     chosen = {
-        (mode, kind): _sharding.choose(kind, (16, 32), mode, 4, "x") for mode in _sharding.MODES for kind in ("batch", "state", "other")
+        (mode, kind): _sharding.choose(kind, (16, 32), mode, 4, "x")
+        for mode in _sharding.MODES
+        for kind in ("batch", "state", "other")
     }
     split = {k for k, v in chosen.items() if v != "{replicated}"}
     assert split == {("data", "batch"), ("fsdp", "batch"), ("fsdp", "state")}
@@ -145,7 +147,13 @@ def test_instructions_know_what_they_come_from():
 
 
 def test_bytes_of_shapes():
-    assert _hlo.array_bytes("(bf16[8,128]{1,0:T(8,128)(2,1)S(1)}, u32[], pred[3]{0}, s4[4], f8e4m3fn[10])") == [2048, 4, 3, 2, 10]
+    assert _hlo.array_bytes("(bf16[8,128]{1,0:T(8,128)(2,1)S(1)}, u32[], pred[3]{0}, s4[4], f8e4m3fn[10])") == [
+        2048,
+        4,
+        3,
+        2,
+        10,
+    ]
     assert _hlo.array_bytes("token[]") == [0]
 
 
@@ -237,7 +245,9 @@ def test_every_chip_has_all_its_numbers_and_where_they_are_from():
 
 
 def test_a_program_that_does_not_fit_gets_advice():
-    error = aot.OutOfHbm("compilation failed: E1000: Ran out of memory in memory space hbm. Used 40.50G of 31.25G hbm.", "out of memory")
+    error = aot.OutOfHbm(
+        "compilation failed: E1000: Ran out of memory in memory space hbm. Used 40.50G of 31.25G hbm.", "out of memory"
+    )
     r = a_report(error, sharding="data")
     assert r.verdict == "too large" and not r.fits and r.roofline is None
     assert r.peak_bytes == int(40.5 * 2**30)
@@ -374,7 +384,9 @@ refused(RuntimeError, "abstract", lambda: torch.randn(3).to("tpu").cpu())
 assert aot.trace(net, (x, y)).calls  # and a capture after all that
 """,
     )
-    done = run_python("import torch\nfrom torch_tpu import aot\ntorch.ones(2, device='tpu') + 1\naot.trace(torch.sin, (torch.ones(2),))")
+    done = run_python(
+        "import torch\nfrom torch_tpu import aot\ntorch.ones(2, device='tpu') + 1\naot.trace(torch.sin, (torch.ones(2),))"
+    )
     assert done.returncode and "takes a process of its own" in done.stderr
 
 
@@ -423,7 +435,20 @@ def mock(tmp_path_factory):
     library = tmp_path_factory.mktemp("mock") / "mock.so"
     csrc = ROOT / "csrc"
     sources = [*map(str, (csrc / "pjrt/mock").glob("*.c")), str(csrc / "base/dtype.c")]
-    command = [compiler, "-std=c17", "-D_GNU_SOURCE", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{csrc}", "-o", str(library), *sources, "-lpthread"]
+    command = [
+        compiler,
+        "-std=c17",
+        "-D_GNU_SOURCE",
+        "-O1",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        f"-I{csrc}",
+        "-o",
+        str(library),
+        *sources,
+        "-lpthread",
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return str(library)
 
@@ -459,7 +484,9 @@ def test_an_abort_is_an_error_that_shows_what_was_printed(mock):
 
 def test_a_compiler_that_takes_too_long_is_ended(tmp_path):
     slow = tmp_path / "slow"
-    slow.write_text("#!/bin/sh\necho '{\"devices\": 1, \"kind\": \"k\", \"version\": \"\", \"memory_bytes\": 0, \"api_minor\": 1}'\necho thinking >&2\nexec sleep 60\n")
+    slow.write_text(
+        '#!/bin/sh\necho \'{"devices": 1, "kind": "k", "version": "", "memory_bytes": 0, "api_minor": 1}\'\necho thinking >&2\nexec sleep 60\n'
+    )
     slow.chmod(0o755)
     library = tmp_path / "library.so"
     library.touch()
@@ -547,12 +574,29 @@ def test_the_command_line(mock, tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert "compiles and fits" in ran.stdout and json.loads((tmp_path / "r.json").read_text())["verdict"] == "fits"
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
-    ran = subprocess.run([*base, "programs", str(tmp_path / "ops"), "--only", "^(exp|mm)$", "--dtype", "float32"], capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 0 and "written" in ran.stdout and (tmp_path / "ops" / "mm.float32.0.mlir").exists(), ran.stdout + ran.stderr
+    ran = subprocess.run(
+        [*base, "programs", str(tmp_path / "ops"), "--only", "^(exp|mm)$", "--dtype", "float32"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0 and "written" in ran.stdout and (tmp_path / "ops" / "mm.float32.0.mlir").exists(), (
+        ran.stdout + ran.stderr
+    )
     shutil.rmtree(tmp_path / "ops")
-    ran = subprocess.run([*base, "check", str(tmp_path), "--topology", "mock:1x1", "--library", mock], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(
+        [*base, "check", str(tmp_path), "--topology", "mock:1x1", "--library", mock],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert ran.returncode == 0 and "1 of 1 compile" in ran.stdout
-    ran = subprocess.run([*base, "compile", str(program), "--topology", "mock:1x", "--library", mock], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(
+        [*base, "compile", str(program), "--topology", "mock:1x", "--library", mock],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert ran.returncode == 2 and "mock:1x" in ran.stderr
 
 

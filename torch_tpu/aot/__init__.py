@@ -120,7 +120,15 @@ def compile(
     with Compiler(topology, library) as compiler:
         devices = compiler.topology.devices
         traced = trace(
-            model, args, kwargs, devices=devices, mode=mode, sharding=sharding, optimizer=optimizer, loss=loss, recompute=recompute
+            model,
+            args,
+            kwargs,
+            devices=devices,
+            mode=mode,
+            sharding=sharding,
+            optimizer=optimizer,
+            loss=loss,
+            recompute=recompute,
         )
         took = time.monotonic() - begin
         report = _compile(compiler, traced, sharding, effort, xla, store, timeout)
@@ -147,7 +155,9 @@ def compile_text(
         inputs.append(_trace.Input(p.name.lstrip("%"), "argument", p.shape, p.element, sharding))
     with Compiler(topology, library) as compiler:
         traced = Traced("program", text, inputs, text.count("stablehlo."))
-        return _compile(compiler, traced, "as annotated" if partitions > 1 else "replicated", effort, xla, store, timeout, partitions)
+        return _compile(
+            compiler, traced, "as annotated" if partitions > 1 else "replicated", effort, xla, store, timeout, partitions
+        )
 
 
 def _compile(

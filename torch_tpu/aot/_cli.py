@@ -11,7 +11,11 @@ from typing import Any
 
 
 def add_parser(tools: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    aot = tools.add_parser("aot", help="compile for a TPU that isn't there", description="Compile for a TPU that isn't there. Needs libtpu, no TPU.")
+    aot = tools.add_parser(
+        "aot",
+        help="compile for a TPU that isn't there",
+        description="Compile for a TPU that isn't there. Needs libtpu, no TPU.",
+    )
     commands = aot.add_subparsers(metavar="COMMAND", required=True)
     c = commands.add_parser("compile", help="does a model compile, does it fit, how long would a step take")
     c.add_argument(
@@ -28,7 +32,13 @@ def add_parser(tools: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     c.add_argument("--length", type=int, default=2048, help="of a Transformers model: tokens in a sequence (default: 2048)")
     c.add_argument("--dtype", default="bfloat16", help="of a Transformers model (default: bfloat16)")
     c.add_argument("--partitions", type=int, default=1, help="of a program: devices that it is split over")
-    for name, what in (("json", "report"), ("html", "report as one page"), ("hlo", "optimised program"), ("text", "StableHLO program"), ("store", "compiled program")):
+    for name, what in (
+        ("json", "report"),
+        ("html", "report as one page"),
+        ("hlo", "optimised program"),
+        ("text", "StableHLO program"),
+        ("store", "compiled program"),
+    ):
         c.add_argument(f"--{name}", metavar="FILE", help=f"write the {what}")
     c.add_argument("--library", metavar="FILE", help="the compiler's plugin (default: libtpu of this environment)")
     c.set_defaults(run=_run_compile)
@@ -161,9 +171,7 @@ def _run_check(o: argparse.Namespace) -> int:
     from torch_tpu.aot import _check
 
     try:
-        outcomes = _check.check_folder(
-            o.folder, o.topology or list(_check.TOPOLOGIES), o.jobs, o.cache, o.library, o.timeout
-        )
+        outcomes = _check.check_folder(o.folder, o.topology or list(_check.TOPOLOGIES), o.jobs, o.cache, o.library, o.timeout)
     except (aot.AotError, OSError) as error:
         print(f"aot: {error}", file=sys.stderr)
         return 2

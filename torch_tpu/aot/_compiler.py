@@ -201,7 +201,14 @@ class Compiler:
         with tempfile.NamedTemporaryFile("w", suffix=".mlir") as file:
             file.write(program)
             file.flush()
-            fields = [file.name, store or "", options.replicas, options.partitions, int(options.partitions > 1), EFFORTS[options.effort]]
+            fields = [
+                file.name,
+                store or "",
+                options.replicas,
+                options.partitions,
+                int(options.partitions > 1),
+                EFFORTS[options.effort],
+            ]
             request = "\t".join(map(str, [*fields, options.overrides()])) + "\n"
             try:
                 self._process.stdin.write(request.encode())

@@ -35,7 +35,9 @@ def routing(index: torch.Tensor, weights: torch.Tensor, experts: int, room: int)
 def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
     """What Transformers calls for its classes of experts: (tokens, width), and (tokens, chosen) twice -> (tokens, width)."""
     if self.has_bias or not self.has_gate or self.has_post_expert_norm:
-        raise NotImplementedError(f"{type(self).__name__}: experts with biases, without gates or with norms have no form for a TPU yet")
+        raise NotImplementedError(
+            f"{type(self).__name__}: experts with biases, without gates or with norms have no form for a TPU yet"
+        )
     tokens, width = hidden_states.shape
     length, chosen, experts = _group_length(tokens), top_k_index.shape[-1], self.num_experts
     groups = tokens // length

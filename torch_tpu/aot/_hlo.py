@@ -89,7 +89,15 @@ def parse_module(text: str) -> Module:
 
 # ---- collectives ----------------------------------------------------------------------------------------------------
 
-KINDS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "ragged-all-to-all", "collective-permute", "collective-broadcast")
+KINDS = (
+    "all-gather",
+    "reduce-scatter",
+    "all-reduce",
+    "all-to-all",
+    "ragged-all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
 
 
 @dataclasses.dataclass

@@ -67,7 +67,9 @@ def memory_picture(report: Report) -> str:
     for k, stretch in enumerate(stretches):
         if stretch:
             color = _COLORS[stretch.most_common(1)[0][0]]
-            out.append(f'<rect x="{x(k / len(points)):.1f}" y="{y(0) + 2:.1f}" width="{(x(1) - x(0)) / len(points) + 0.3:.1f}" height="8" fill="{color}"/>')
+            out.append(
+                f'<rect x="{x(k / len(points)):.1f}" y="{y(0) + 2:.1f}" width="{(x(1) - x(0)) / len(points) + 0.3:.1f}" height="8" fill="{color}"/>'
+            )
     for k, phase in enumerate(p for p in _hlo.PHASES if any(p in s for s in stretches)):
         out.append(f'<rect x="{x(0.25) + 110 * k:.1f}" y="{_HEIGHT - 22}" width="10" height="10" fill="{_COLORS[phase]}"/>')
         out.append(_text(x(0.25) + 110 * k + 15, _HEIGHT - 12, phase))
@@ -113,14 +115,24 @@ def _table(rows: list[tuple[str, ...]], heads: tuple[str, ...] = ()) -> str:
 def page(report: Report) -> str:
     title = f"{report.program} on {report.topology.name}"
     state = "fits" if report.fits else "no"
-    parts = [f"<h1>{_e(title)}</h1>", f'<p class="{state}"><b>{_e(dict(report.rows())["verdict"])}</b></p>', _table(report.rows())]
+    parts = [
+        f"<h1>{_e(title)}</h1>",
+        f'<p class="{state}"><b>{_e(dict(report.rows())["verdict"])}</b></p>',
+        _table(report.rows()),
+    ]
     if picture := memory_picture(report):
         parts += ["<h2>Memory over the step</h2>", picture]
-        parts.append('<p class="note">Blue: what the step takes and gives back in place. Orange: temporary arrays, at their most in each stretch.</p>')
+        parts.append(
+            '<p class="note">Blue: what the step takes and gives back in place. Orange: temporary arrays, at their most in each stretch.</p>'
+        )
     if report.largest():
         rows = [(name, bytes_text(size), shape) for name, size, shape in report.largest(24)]
         parts += ["<h2>Largest buffers</h2>", _table(rows, ("buffer", "on each device", "shape"))]
     if picture := roofline_picture(report):
         notes = "; ".join(Roofline.ASSUMPTIONS)
-        parts += ["<h2>Roofline</h2>", picture, f'<p class="note">Assumed: {_e(notes)}. Numbers of the chip: <a href="{_e(report.chip.source)}">{_e(report.chip.source)}</a>.</p>']
+        parts += [
+            "<h2>Roofline</h2>",
+            picture,
+            f'<p class="note">Assumed: {_e(notes)}. Numbers of the chip: <a href="{_e(report.chip.source)}">{_e(report.chip.source)}</a>.</p>',
+        ]
     return f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{_e(title)}</title><style>{_STYLE}</style><body>{"".join(parts)}</body></html>\n'

@@ -15,7 +15,9 @@ from torch_tpu.aot import _check, _trace
 from torch_tpu.aot._sharding import REPLICATED
 
 
-def _samples(dtype: torch.dtype, most: int, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Callable, tuple, dict[str, Any]]]:
+def _samples(
+    dtype: torch.dtype, most: int, wanted: Callable[[str], bool]
+) -> Iterator[tuple[str, Callable, tuple, dict[str, Any]]]:
     """A name for each sample, the operator and its arguments: at most ``most`` of an operator."""
     from torch.testing._internal.common_methods_invocations import op_db
 
@@ -68,7 +70,11 @@ def emit(folder: str, dtypes: list[torch.dtype], most: int = 2, wanted: Callable
                     results = _trace._tensors(op(*args, **kwargs))
                     text = capture.end(name, results, [REPLICATED] * len(results)).text
                 except ValueError as error:
-                    fates["has no program" if "nothing to compile" in str(error) else f"{name.rsplit('.', 2)[0]}: {_check.short(str(error))}"] += 1
+                    fates[
+                        "has no program"
+                        if "nothing to compile" in str(error)
+                        else f"{name.rsplit('.', 2)[0]}: {_check.short(str(error))}"
+                    ] += 1
                 except Exception as error:
                     fates[f"{name.rsplit('.', 2)[0]}: {type(error).__name__}: {_check.short(str(error))}"] += 1
             if text is None:

@@ -145,13 +145,19 @@ class Report:
         limit = self.topology.memory_bytes
         advice = []
         if self.sharding != "fsdp" and self.topology.devices > 1 and roles.get("parameter"):
-            advice.append(f'sharding="fsdp" splits parameters and optimizer state, {bytes_text(kept)} of each device now, over {self.topology.devices} devices')
+            advice.append(
+                f'sharding="fsdp" splits parameters and optimizer state, {bytes_text(kept)} of each device now, over {self.topology.devices} devices'
+            )
         if limit and kept > limit:
-            advice.append(f"parameters and optimizer state alone ({bytes_text(kept)}) are more than a device has ({bytes_text(limit)}): more devices, or an optimizer with less state")
+            advice.append(
+                f"parameters and optimizer state alone ({bytes_text(kept)}) are more than a device has ({bytes_text(limit)}): more devices, or an optimizer with less state"
+            )
         else:
             advice.append("a smaller batch for each device, or shorter sequences: temporary arrays are what does not fit")
             if "train_step" in self.program:
-                advice.append("recompute=True keeps only the inputs of repeated layers for backward, and computes the rest again")
+                advice.append(
+                    "recompute=True keeps only the inputs of repeated layers for backward, and computes the rest again"
+                )
         return advice
 
     # ---- forms --------------------------------------------------------------------------------------------------
@@ -179,7 +185,13 @@ class Report:
         if self.chip:
             d["chip"] = dataclasses.asdict(self.chip)
         if r := self.roofline:
-            d["roofline"] = {**dataclasses.asdict(r), "overlapped": r.overlapped, "serial": r.serial, "limit": r.limit, "assumptions": Roofline.ASSUMPTIONS}
+            d["roofline"] = {
+                **dataclasses.asdict(r),
+                "overlapped": r.overlapped,
+                "serial": r.serial,
+                "limit": r.limit,
+                "assumptions": Roofline.ASSUMPTIONS,
+            }
         if hlo:
             d["hlo"] = self.hlo
         return json.dumps(d, indent=1)
@@ -202,21 +214,38 @@ class Report:
         if self.memory and self.memory.phases:
             most = self.memory.peak_by_phase()
             rows.append(("peak by phase", ", ".join(f"{p} {bytes_text(most[p])}" for p in _hlo.PHASES if p in most)))
-        roles = ", ".join(f"{name} {bytes_text(size)}" for name, size in sorted(self.by_role().items(), key=lambda p: -p[1]) if size >= 2**20)
+        roles = ", ".join(
+            f"{name} {bytes_text(size)}" for name, size in sorted(self.by_role().items(), key=lambda p: -p[1]) if size >= 2**20
+        )
         if roles:
             rows.append(("inputs per device", roles))
         if told.get("temp_bytes", -1) >= 0:
             rows.append(("temporaries, program", f"{bytes_text(told['temp_bytes'])}, {bytes_text(told['code_bytes'])} of code"))
         if told.get("flops", -1) >= 0:
-            rows.append(("per device and step", f"{count_text(told['flops'], 'flop')}, {bytes_text(told['bytes_accessed'])} of memory traffic"))
+            rows.append(
+                (
+                    "per device and step",
+                    f"{count_text(told['flops'], 'flop')}, {bytes_text(told['bytes_accessed'])} of memory traffic",
+                )
+            )
         for c in self.collectives:
             rows.append((c.kind, f"{c.count} x, {bytes_text(c.bytes)} of arrays, {bytes_text(c.sent)} sent by each device"))
         if r := self.roofline:
             rows.append(("intensity", f"{r.intensity:.0f} flop/byte; the chip's balance is {r.balance:.0f}"))
             parts = ", ".join(f"{name} {seconds_text(getattr(r, name))}" for name in ("compute", "memory", "network"))
-            rows.append(("step time, at least", f"{seconds_text(r.overlapped)} (limit: {r.limit}); without any overlap {seconds_text(r.serial)}: {parts}"))
+            rows.append(
+                (
+                    "step time, at least",
+                    f"{seconds_text(r.overlapped)} (limit: {r.limit}); without any overlap {seconds_text(r.serial)}: {parts}",
+                )
+            )
         rows += [("what to change", a) for a in self.advice()]
-        rows.append(("took", f"{seconds_text(self.trace_seconds)} to capture, {seconds_text(self.compile_seconds)} to compile (effort {self.effort})"))
+        rows.append(
+            (
+                "took",
+                f"{seconds_text(self.trace_seconds)} to capture, {seconds_text(self.compile_seconds)} to compile (effort {self.effort})",
+            )
+        )
         return rows
 
     def __str__(self) -> str:
@@ -256,12 +285,16 @@ _SIZE = re.compile(r"([\d.]+)\s*([KMGT])(?:i?B)?\b")
 
 def needed(message: str) -> int:
     """The bytes that a RESOURCE_EXHAUSTED says are needed ("Used 33.1G of 31.25G hbm"); -1: it doesn't say."""
-    found = re.search(r"Used ([\d.]+[KMGT]) of|requires? ([\d.]+[KMGT])|required[^(]*\(([\d.]+[KMGT])\)|([\d.]+[KMGT])\) exceeds", message)
+    found = re.search(
+        r"Used ([\d.]+[KMGT]) of|requires? ([\d.]+[KMGT])|required[^(]*\(([\d.]+[KMGT])\)|([\d.]+[KMGT])\) exceeds", message
+    )
     size = _SIZE.match(next(g for g in found.groups() if g)) if found else None
     return int(float(size.group(1)) * 2 ** {"K": 10, "M": 20, "G": 30, "T": 40}[size.group(2)]) if size else -1
 
 
-def describe(traced: Traced, topology: Topology, sharding: str, effort: str, outcome: dict[str, Any] | Exception, dump: str | None) -> Report:
+def describe(
+    traced: Traced, topology: Topology, sharding: str, effort: str, outcome: dict[str, Any] | Exception, dump: str | None
+) -> Report:
     """Puts together what the compiler told, or refused with, and what it wrote into ``dump``."""
     report = Report(traced.name, topology, sharding, effort, "fits", inputs=traced.inputs, calls=traced.calls, text=traced.text)
     report.input_bytes = [input_bytes(i) for i in traced.inputs]

@@ -337,7 +337,12 @@ def trace_forward(function: Callable, args: tuple, kwargs: dict[str, Any], shard
     with _Capture(sharding, devices) as capture:
         weights = _Weights(capture, model)
         args, kwargs, batch = _bind(capture, function, args, kwargs)
-        with _installed(model, weights.install()) if model else contextlib.nullcontext(), torch.no_grad(), _exporting(), _labelled("forward", model):
+        with (
+            _installed(model, weights.install()) if model else contextlib.nullcontext(),
+            torch.no_grad(),
+            _exporting(),
+            _labelled("forward", model),
+        ):
             results = _tensors(function(*args, **kwargs))
         name = type(function).__name__ if model else getattr(function, "__name__", "function")
         return capture.end(name, results, [_output_sharding(capture, t, batch) for t in results])
