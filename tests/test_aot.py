@@ -9,14 +9,13 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 
 import pytest
 import torch
 from conftest import python_output, run_python
 
 from torch_tpu import aot
-from torch_tpu.aot import _check, _chips, _compiler, _experts, _hlo, _report, _sharding, _trace
+from torch_tpu.aot import _check, _chips, _experts, _hlo, _report, _sharding, _trace
 
 ROOT = pathlib.Path(__file__).parent.parent
 has_libtpu = importlib.util.find_spec("libtpu") is not None
