@@ -108,7 +108,12 @@ HLO = """HloModule m, is_scheduled=true
   ROOT %collective-permute = f32[8]{0} collective-permute(%p), source_target_pairs={{0,1},{1,0}}
 }
 
-%async (q: bf16[16]) -> bf16[128] {
+%async (o: bf16[16]) -> bf16[128] {
+  %o = bf16[16]{0} parameter(0)
+  ROOT %c = bf16[128]{0} custom-call(%o), custom_call_target="offloaded", called_computations={%inside}
+}, execution_thread="sparsecore"
+
+%inside (q: bf16[16]) -> bf16[128] {
   %q = bf16[16]{0} parameter(0)
   ROOT %all-gather.2 = bf16[128]{0} all-gather(%q), replica_groups=mesh['axis_0'=8] {'axis_0'}, dimensions={0}
 }
@@ -118,6 +123,7 @@ ENTRY %main (a: f32[64]) -> f32[8] {
   %f = f32[8]{0:T(128)} fusion(%a), kind=kCustom, calls=%all-reduce-scatter.1
   %w = f32[8]{0} while(%f), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"5"}}
   %s = ((bf16[16]{0}), bf16[128]{0}, u32[]) async-start(%f), calls=%async
+  %u = ((bf16[16]{0}), bf16[128]{0}, u32[]) async-update(%s), calls=%async
   %t = (f32[8]{0}, f32[4]{0}) all-reduce(%w, %w), replica_groups=[4,2]<=[8], to_apply=%add
   %g = (f32[4]{0}, f32[32]{0}) all-gather-start(%w), replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}
   %d = f32[32]{0} all-gather-done(%g)

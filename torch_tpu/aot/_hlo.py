@@ -142,7 +142,7 @@ def _called(rest: str) -> list[tuple[str, int]]:
     times = int(trips.group(1)) if trips else 1
     out = [(name, 1) for name in re.findall(r"\bcalls=%?([\w.\-]+)", rest)]
     out += [(name, times) for name in re.findall(r"\bbody=%?([\w.\-]+)", rest)]
-    for names in re.findall(r"\bbranch_computations=\{([^}]*)\}", rest):
+    for names in re.findall(r"\b(?:branch|called)_computations=\{([^}]*)\}", rest):
         out += [(name.strip().lstrip("%"), 1) for name in names.split(",")]
     return out
 
@@ -155,6 +155,8 @@ def collectives(module: Module, devices: int) -> list[Collective]:
         # On a TPU a reduce-scatter is a fusion of an all-reduce and a slice, which is recognised by its name.
         is_scatter = name.startswith("all-reduce-scatter")
         for i in module.computations.get(name, ()):
+            if i.opcode.endswith(("-update", "-done")):
+                continue  # of what was counted where it began
             for callee, runs in _called(i.rest):
                 visit(callee, times * runs)
             kind = i.opcode.removesuffix("-start")
