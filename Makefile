@@ -1,6 +1,7 @@
 # make setup   a virtual environment with PyTorch, a PJRT plugin and this package built from source
 # make demo    trains and runs three small models on tpu and on cpu, and compares them
 # make test    everything that CI checks
+# make aot-check   compiles every operator's programs for three TPUs that aren't there; installs libtpu
 # make bench   measures this project beside its peers and writes docs/performance.md, which tells how peers are given
 # make bench-quick   measures a little and prints it
 PYTHON ?= python3
@@ -20,7 +21,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 SOURCES := $(shell find csrc -name '*.[ch]' -o -name '*.cpp' -o -name CMakeLists.txt) CMakeLists.txt pyproject.toml
 
-.PHONY: setup demo test test-core test-python bench bench-quick wheel docs clean help
+.PHONY: setup demo test test-core test-python aot-check bench bench-quick wheel docs clean help
 help:
 	@sed -n 's/^# make/make/p' Makefile
 
@@ -64,6 +65,13 @@ test-core: $(VENV)/.installed
 
 test-python: setup
 	$(PY) -m pytest tests
+
+AOT_PROGRAMS := build/aot/programs
+aot-check: setup
+	$(PY) -m pip install -q libtpu
+	rm -rf $(AOT_PROGRAMS)
+	$(PY) -m torch_tpu aot programs $(AOT_PROGRAMS)
+	$(PY) -m torch_tpu aot check $(AOT_PROGRAMS) --cache build/aot/known.json --jobs $(JOBS)
 
 FLOOR := build/bench/bench/floor
 RUN_BENCH = $(PY) bench/run.py --floor $(FLOOR) --jax-python '$(JAX_PYTHON)' --reference-python '$(REF_PYTHON)' --reference-env '$(REF_ENV)'

@@ -56,6 +56,23 @@ def _cache_remove(root: str, file: str) -> None: ...
 def _cache_tier2_folder(setting: str) -> str | None: ...
 def _parse_bytes(text: str) -> int: ...
 
+def _aot_open() -> None:
+    """Makes the process's device an abstract one, for which programs are only described. Raises if there is another already."""
+
+def _aot_declare(like: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor of the abstract device, of like's shape and dtype."""
+
+def _aot_begin() -> None: ...
+def _aot_input(like: torch.Tensor) -> torch.Tensor: ...
+def _aot_shard(tensor: torch.Tensor, sharding: str, after: torch.Tensor | None = None) -> torch.Tensor: ...
+def _aot_end(name: str, results: list[torch.Tensor]) -> tuple[str, list[int], list[int], int]:
+    """The program's text; for each of its array parameters the input's number (-1: a constant); for each result its place
+    among the program's (-1: none); how many calls were captured."""
+
+def _aot_label(text: str) -> None:
+    """What the following calls belong to, as the compiler will say it."""
+
+def _aot_abort() -> None: ...
 def _op_table() -> list[dict[str, Any]]:
     """One dict per overload that runs natively: name, row, signature, family, and the flags random, foreach and pointwise."""
 

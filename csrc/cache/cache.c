@@ -111,6 +111,7 @@ tt_cache *tt_cache_create(tt_client *client, const tt_cache_options *o) {
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_cond_init(&c->landed, &monotonic);
   pthread_condattr_destroy(&monotonic);
+  if (!client) return c;
   bool two = tier_open(&c->tiers[0], o->tier2, 0, true), three = tier_open(&c->tiers[1], o->tier3, o->tier3_limit, false);
   if (two) c->tiers[0].folder.limit = memory_limit(o->tier2);
   c->any_on = two || three;

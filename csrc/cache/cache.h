@@ -47,7 +47,7 @@ typedef struct tt_cache_options { /* all zero: both tiers are off */
  * says that this process is one of several, else off. */
 char *tt_cache_tier2_folder(const char *setting);
 
-/* Never fails: a folder that can't be used gives one warning on stderr, and its tier is off. */
+/* client null: for a device that compiles nothing; both tiers are off. Never fails: a folder that can't be used gives one warning on stderr, and its tier is off. */
 tt_cache *tt_cache_create(tt_client *client, const tt_cache_options *options);
 void tt_cache_destroy(tt_cache *c);
 /* For the child of a fork: lets go of what would keep the parent's locks alive. */

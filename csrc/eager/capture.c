@@ -8,6 +8,7 @@
 static _Thread_local tt_capture *current;
 
 tt_capture *tt_capture_current(void) { return current && !current->is_paused ? current : NULL; }
+void tt_capture_label(tt_capture *c, const char *label) { c->label = label; }
 void tt_capture_pause(tt_capture *c) { c->is_paused = true; }
 void tt_capture_resume(tt_capture *c) { c->is_paused = false; }
 
@@ -116,6 +117,7 @@ tt_status tt_capture_record(tt_capture *c, tt_plan *plan, const tt_call *call, t
     if (p->packs >> pack & 1) note_patches(c, p, call, storages, pack);
   tt_status status = tt_region_add(c->device, &c->region, plan, call, storages, out_results);
   if (status) c->patch_count = patch_count;
+  else c->region.nodes[c->region.node_count - 1].label = c->label;
   for (int pack = 0; pack < TT_PACK_COUNT && !status; pack++)
     if (p->packs >> pack & 1) c->number_counts[pack] += p->number_count;
   return status;

@@ -28,6 +28,7 @@ enum { QUICK_COST = 3000 };
 
 static tt_status source_compile(tt_device *d, const tt_source *source, bool quick, const tt_cache_waiter *waiter,
                                 tt_executable **out_executable) {
+  if (!d->client) return tt_device_is_abstract(source->name);
   tt_strbuf text = TT_STRBUF_INIT;
   tt_status status = source->print(source->what, &text);
   if (!status) {

@@ -58,10 +58,10 @@ static tt_target choose_target(const tt_device *d) {
 
 tt_status tt_device_open(const tt_device_options *options, tt_device **out_device) {
   *out_device = NULL;
-  tt_plugin *plugin;
-  tt_client *client;
-  TT_TRY(tt_plugin_load(options->plugin_path, &plugin));
-  TT_TRY(client_create(plugin, &client));
+  tt_plugin *plugin = NULL;
+  tt_client *client = NULL;
+  if (!options->abstract) TT_TRY(tt_plugin_load(options->plugin_path, &plugin));
+  if (!options->abstract) TT_TRY(client_create(plugin, &client));
   tt_device *d = tt_calloc(1, sizeof *d);
   d->options = *options;
   d->plugin_path = copy_text(options->plugin_path);
@@ -70,7 +70,7 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
   d->plugin = plugin;
   d->client = client;
   d->cache = tt_cache_create(client, &options->cache);
-  d->is_cpu = tt_client_is_cpu(client);
+  d->is_cpu = client && tt_client_is_cpu(client);
   d->target = choose_target(d);
   d->xla_options = compile_options_text(d->is_cpu, false, options->xla_options);
   d->quick_options = compile_options_text(d->is_cpu, true, options->xla_options);
@@ -104,7 +104,7 @@ void tt_device_close(tt_device *d) {
   tt_pool_drop(&d->values);
   tt_pool_drop(&d->storages);
   tt_cache_destroy(d->cache);
-  tt_client_destroy(d->client);
+  if (d->client) tt_client_destroy(d->client);
   pthread_mutex_destroy(&d->check_lock);
   free(d->plugin_path);
   free(d->xla_options);
@@ -146,6 +146,11 @@ tt_status tt_device_usable(tt_device *d) {
                                         "you must use the 'spawn' start method");
 }
 
+tt_status tt_device_is_abstract(const char *what) {
+  return tt_status_make(TT_UNAVAILABLE, "%s: this device is abstract. It describes programs for a TPU that isn't there: "
+                                        "nothing on it has contents, and nothing runs outside of a captured graph", what);
+}
+
 void *tt_device_wait_begin(tt_device *d) { return d->options.hooks.wait_begin ? d->options.hooks.wait_begin() : NULL; }
 void tt_device_wait_end(tt_device *d, void *token) {
   if (d->options.hooks.wait_end) d->options.hooks.wait_end(token);
@@ -174,6 +179,8 @@ void tt_device_set_precision(int precision) { thread_precision = precision; }
 int tt_device_precision(void) { return thread_precision; }
 
 tt_device_info tt_device_describe(const tt_device *d) {
+  if (!d->client)
+    return (tt_device_info){.plugin_path = "", .platform = "tpu", .platform_version = "", .device_kind = "abstract", .is_abstract = true};
   tt_device_info info = {
       .plugin_path = d->plugin_path,
       .platform = tt_client_platform(d->client),

@@ -37,6 +37,7 @@ typedef struct tt_host_hooks {
 
 typedef struct tt_device_options {
   const char *plugin_path;
+  bool abstract;            /* no plugin: for capturing graphs of a TPU. Nothing has contents, nothing can be run */
   tt_host_hooks hooks;
   bool launch_blocking;     /* Debug: every call waits for its result */
   bool defer;               /* DeferAndFuse: calls collect in a region until a result is needed */
@@ -114,6 +115,7 @@ typedef struct tt_device_info {
   const char *plugin_path, *platform, *platform_version, *device_kind;
   int api_major, api_minor;
   bool is_cpu, has_kernels; /* our own kernels are in use */
+  bool is_abstract;
 } tt_device_info;
 tt_device_info tt_device_describe(const tt_device *d);
 
@@ -162,6 +164,8 @@ typedef struct tt_host_view {
 } tt_host_view;
 tt_status tt_storage_map(tt_storage *s, tt_dtype nothing_dtype, tt_host_view *out_view) TT_MUST_USE;
 void tt_storage_unmap(tt_host_view *view);
+/* On an abstract device, which takes no contents: what the storage holds from here on looks like this. */
+tt_status tt_storage_declare(tt_storage *s, tt_dtype dtype, int rank, const int64_t *dims) TT_MUST_USE;
 /* One element, at an element offset: what item() needs. `out` has room for dtype's bytes. */
 tt_status tt_storage_read_element(tt_storage *s, tt_dtype dtype, int64_t offset, void *out) TT_MUST_USE;
 

@@ -174,6 +174,12 @@ tt_graph_info tt_graph_describe(const tt_graph *g) {
   return info;
 }
 
+int tt_graph_array_count(const tt_graph *g) { return g->code->input_count; }
+int tt_graph_array_source(const tt_graph *g, int k) { return g->sources[k]; }
+int tt_graph_result_output(const tt_graph *g, int r) {
+  return g->results[r].from == TT_GRAPH_OUTPUT ? g->results[r].index : -1;
+}
+
 bool tt_graph_writes(const tt_graph *g, int input) { return g->inputs[input].is_written; }
 
 /* ---- running (the dispatch flag is held) ---------------------------------------------------------------------- */

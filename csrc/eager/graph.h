@@ -19,6 +19,8 @@ typedef struct tt_graph tt_graph;
 tt_status tt_capture_begin(tt_device *d, tt_capture **out_capture) TT_MUST_USE;
 /* The next input, one for each storage: a placeholder that looks like what `like` holds now, owned by the caller. Inputs come before calls. */
 tt_status tt_capture_input(tt_capture *c, tt_storage *like, tt_storage **out_placeholder) TT_MUST_USE;
+/* What the following calls belong to, as compilers will say it: "forward layers.3". Must live as long as the graph; null: nothing. */
+void tt_capture_label(tt_capture *c, const char *label);
 /* Stops recording until the matching resume: what runs between them runs as ever. */
 void tt_capture_pause(tt_capture *c);
 void tt_capture_resume(tt_capture *c);
@@ -48,6 +50,12 @@ typedef struct tt_graph_info {
   double cost;
 } tt_graph_info;
 tt_graph_info tt_graph_describe(const tt_graph *g);
+/* The program's parameters are arrays, then one pack of numbers for each class that it needs. Which input its k-th array is;
+ * -1: an array that is no input, and that the graph keeps. */
+int tt_graph_array_count(const tt_graph *g);
+int tt_graph_array_source(const tt_graph *g, int k);
+/* The program's result that result r of the graph is; -1: it is none of them (an input, or nothing). */
+int tt_graph_result_output(const tt_graph *g, int r);
 /* Does a run write to this input? */
 bool tt_graph_writes(const tt_graph *g, int input);
 

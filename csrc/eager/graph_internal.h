@@ -28,6 +28,7 @@ struct tt_capture {
   int number_counts[TT_PACK_COUNT]; /* recorded so far */
   int draws;
   bool is_paused;
+  const char *label;
 };
 
 /* What a result or a written input holds after a run. */

@@ -283,6 +283,7 @@ typedef struct tt_region_node {
   int first_input; /* in tt_region.inputs */
   int first_value; /* how many values the region had before */
   int first_output; /* the number of its first output */
+  const char *label; /* see tt_capture_label */
 } tt_region_node;
 
 typedef struct tt_region { /* the device's open one, under the dispatch flag; or that of a capture */
@@ -423,6 +424,8 @@ static inline bool tt_device_is_live(const tt_device *d) {
   return atomic_load_explicit(&d->state, memory_order_relaxed) == TT_DEVICE_LIVE;
 }
 tt_status tt_device_usable(tt_device *d) TT_MUST_USE; /* live */
+/* What an abstract device says when it should give or do something. */
+tt_status tt_device_is_abstract(const char *what) TT_MUST_USE;
 void *tt_device_wait_begin(tt_device *d);
 void tt_device_wait_end(tt_device *d, void *token);
 

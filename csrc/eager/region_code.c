@@ -96,7 +96,7 @@ static void code_take_nodes(tt_region_code *c, const analysis *a) {
     tt_module_node *out = &c->nodes[n];
     bool wanted = out->wanted || p->has_check;
     for (int o = 0; o < p->output_count; o++) wanted |= a->wanted[node->first_output + o];
-    *out = (tt_module_node){p, c->node_inputs + node->first_input, node->first_output, wanted};
+    *out = (tt_module_node){p, c->node_inputs + node->first_input, node->first_output, node->label, wanted};
     c->wanted_count += wanted;
     for (int i = 0; wanted && i < p->input_count; i++)
       if (a->maker[out->inputs[i]] >= 0) c->nodes[a->maker[out->inputs[i]]].wanted = true;

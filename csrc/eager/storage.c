@@ -125,8 +125,8 @@ static tt_status value_upload(tt_device *d, tt_dtype dtype, int rank, const int6
                               tt_value **out_value) {
   tt_array_type type = {(uint8_t)dtype, (uint8_t)rank, dims};
   TT_TRY(memory_make_room(d, tt_array_bytes(&type)));
-  tt_pjrt_buffer *buffer;
-  TT_TRY(tt_buffer_from_host(d->client, 0, dtype, rank, dims, data, &buffer));
+  tt_pjrt_buffer *buffer = NULL;
+  if (d->client) TT_TRY(tt_buffer_from_host(d->client, 0, dtype, rank, dims, data, &buffer));
   *out_value = tt_value_create(d, TT_HOLDS_ARRAY, &type);
   tt_value_set_ready(*out_value, buffer);
   return TT_OK;
@@ -138,6 +138,11 @@ tt_status tt_storage_upload(tt_storage *s, tt_dtype dtype, int rank, const int64
   TT_TRY(value_upload(s->device, dtype, rank, dims, data, &v));
   storage_swap(s, v);
   return TT_OK;
+}
+
+tt_status tt_storage_declare(tt_storage *s, tt_dtype dtype, int rank, const int64_t *dims) {
+  if (s->device->client) return tt_status_make(TT_INTERNAL, "an array without contents on a device that has some");
+  return tt_storage_upload(s, dtype, rank, dims, NULL);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------ */
@@ -183,6 +188,10 @@ static tt_status value_map(tt_value *v, tt_flush_reason reason, tt_host_view *ou
     return TT_OK;
   }
   tt_client *client = v->device->client;
+  if (!client) {
+    status = tt_device_is_abstract("the contents of a tensor");
+    goto fail;
+  }
   void *token = tt_device_wait_begin(v->device);
   status = tt_buffer_await(client, v->buffer);
   tt_device_wait_end(v->device, token);

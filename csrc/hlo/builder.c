@@ -221,7 +221,9 @@ void hlo_op_emit(hlo_builder *b, const hlo_op *op, hlo_value *out) {
   print_types(&b->body, op->operand_count, operands);
   tt_strbuf_add(&b->body, op->result_count == 1 ? ") -> " : ") -> (");
   print_types(&b->body, op->result_count, out);
-  tt_strbuf_add(&b->body, op->result_count == 1 ? "\n" : ")\n");
+  if (op->result_count != 1) tt_strbuf_add(&b->body, ")");
+  if (op->location) tt_strbuf_printf(&b->body, " loc(%s)", op->location);
+  tt_strbuf_add(&b->body, "\n");
   if (b->traces && !b->depth && !b->failure) trace_op(b, op, operands, out);
   if (b->failure) hlo_fill_none(b, op->result_count, out);
 }

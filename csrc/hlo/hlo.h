@@ -306,6 +306,8 @@ hlo_value hlo_scatter_reduce(hlo_builder *b, hlo_value operand, hlo_value indice
  * result: out[0] the new state, out[1] bits of dtype (an unsigned int type) and shape. */
 void hlo_rng_bits(hlo_builder *b, hlo_value state, tt_dtype dtype, int rank, const int64_t *dims, hlo_value out[2]);
 hlo_value hlo_optimization_barrier(hlo_builder *b, hlo_value x);
+/* x, which nothing may use before y is there. */
+hlo_value hlo_after(hlo_builder *b, hlo_value x, hlo_value y);
 /* One result. `config` is the text of a backend_config dictionary or null. All arrays are row-major. */
 hlo_value hlo_custom_call(hlo_builder *b, const char *target, int count, const hlo_value *operands,
                           const hlo_type *type, const char *config);
@@ -315,8 +317,11 @@ void hlo_custom_call_variadic(hlo_builder *b, const char *target, int count, con
 /* The same; aliases: for each result the operand whose memory it may take, or -1. */
 void hlo_custom_call_aliased(hlo_builder *b, const char *target, int count, const hlo_value *operands, int result_count,
                              const hlo_type *const *types, const int *aliases, hlo_value *out);
-/* Calls another function of the module: results of the given types. */
-void hlo_call(hlo_builder *b, const char *function, int count, const hlo_value *operands, int result_count,
+/* The same array, which XLA's partitioner is to split over the devices in this way ("{replicated}", "{devices=[2,1]<=[2]}"). */
+hlo_value hlo_shard(hlo_builder *b, hlo_value x, const char *sharding);
+/* Calls another function of the module: results of the given types. `location` is what compilers name what comes of it; null:
+ * nothing. */
+void hlo_call(hlo_builder *b, const char *function, const char *location, int count, const hlo_value *operands, int result_count,
               const hlo_type *const *types, hlo_value *out);
 
 #endif

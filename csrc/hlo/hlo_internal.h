@@ -55,6 +55,7 @@ typedef struct hlo_op {
   const hlo_region *regions;
   bool closed_regions;   /* bodies may use nothing from outside */
   double region_repeats; /* how often the bodies run, for the cost */
+  const char *location;  /* null: none */
 } hlo_op;
 
 /* Appends one operation; out gets its results (HLO_NONE if the builder has failed). */

@@ -287,7 +287,9 @@ TT_TEST(the_rest) {
              "%12 = \"stablehlo.custom_call\"(%1) {call_target_name = \"a\\22b\", "
              "api_version = 4 : i32, backend_config = {k = 1 : i64}, operand_layouts = [dense<[1, 0]> : tensor<2xindex>], "
              "result_layouts = [dense<> : tensor<0xindex>]} : (" F ") -> tensor<f32>");
-  CHECK_TEXT(hlo_call(b, "g", 1, &f->x, 0, NULL, NULL), "\"func.call\"(%1) {callee = @g} : (" F ") -> ()");
+  CHECK_TEXT(hlo_call(b, "g", NULL, 1, &f->x, 0, NULL, NULL), "\"func.call\"(%1) {callee = @g} : (" F ") -> ()");
+  CHECK_TEXT(hlo_call(b, "g", "a \"b\"", 1, &f->x, 0, NULL, NULL),
+             "\"func.call\"(%1) {callee = @g} : (" F ") -> () loc(\"a \\22b\\22\")");
   CHECK_FAILS(hlo_value out[2]; hlo_rng_bits(b, f->u, TT_U32, 1, DIMS(5), out),
                                 "stablehlo.rng_bit_generator: the state must be tensor<2xui64> or "
                                 "tensor<3xui64>, got tensor<8xui8>");

@@ -33,6 +33,20 @@ hlo_value hlo_optimization_barrier(hlo_builder *b, hlo_value x) {
   return hlo_emit(b, "stablehlo.optimization_barrier", 1, &x, NULL, x.type);
 }
 
+hlo_value hlo_after(hlo_builder *b, hlo_value x, hlo_value y) {
+  const hlo_value operands[2] = {x, y};
+  hlo_value out[2] = {HLO_NONE, HLO_NONE};
+  if (!hlo_check_operands(b, "stablehlo.optimization_barrier", 2, operands)) return HLO_NONE;
+  const hlo_type *types[2] = {x.type, y.type};
+  hlo_op op = {.name = "stablehlo.optimization_barrier",
+               .operand_count = 2,
+               .operands = operands,
+               .result_count = 2,
+               .result_types = types};
+  hlo_op_emit(b, &op, out);
+  return out[0];
+}
+
 /* Text as an MLIR string literal. */
 static const char *quote(hlo_builder *b, const char *text) {
   tt_strbuf s = TT_STRBUF_INIT;
@@ -122,13 +136,20 @@ hlo_value hlo_custom_call(hlo_builder *b, const char *target, int count, const h
   return out;
 }
 
-void hlo_call(hlo_builder *b, const char *function, int count, const hlo_value *operands, int result_count,
+hlo_value hlo_shard(hlo_builder *b, hlo_value x, const char *sharding) {
+  const char *attributes =
+      tt_arena_printf(b->arena, "call_target_name = \"Sharding\", mhlo.sharding = %s", quote(b, sharding));
+  return hlo_emit(b, "stablehlo.custom_call", 1, &x, attributes, x.type);
+}
+
+void hlo_call(hlo_builder *b, const char *function, const char *location, int count, const hlo_value *operands, int result_count,
               const hlo_type *const *types, hlo_value *out) {
   hlo_op op = {.name = "func.call",
                .operand_count = count,
                .operands = operands,
                .result_count = result_count,
                .result_types = types,
-               .attributes = tt_arena_printf(b->arena, "callee = @%s", function)};
+               .attributes = tt_arena_printf(b->arena, "callee = @%s", function),
+               .location = location ? quote(b, location) : NULL};
   hlo_op_emit(b, &op, out);
 }

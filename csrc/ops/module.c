@@ -161,7 +161,8 @@ static void call_node(composer *c, const tt_module_node *n) {
   for (int pack = 0; pack < TT_PACK_COUNT; pack++)
     if (node_numbers(n, pack)) operands[count++] = node_pack(c, pack, node_numbers(n, pack));
   for (int i = 0; i < p->output_count; i++) types[i] = array_type(c, &p->output_types[i]);
-  hlo_call(c->b, tt_arena_printf(c->arena, "f%d", function_of(c, p)), count, operands, p->output_count, types,
+  const char *location = n->label ? tt_arena_printf(c->arena, "%s %s", n->label, p->name) : NULL;
+  hlo_call(c->b, tt_arena_printf(c->arena, "f%d", function_of(c, p)), location, count, operands, p->output_count, types,
            &c->arrays[n->first_output]);
   if (!p->has_check) return;
   add_flag(c, c->arrays[n->first_output + p->output_count - 1]);
@@ -273,7 +274,7 @@ static tt_status print_lanes(const tt_program *p, tt_strbuf *out) {
   for (int o = 0; o < p->output_count; o++) aliases[o] = -1;
   for (int i = 0; i < p->input_count; i++)
     if (program_alias(p, i) >= 0) aliases[program_alias(p, i)] = i;
-  tt_module_node node = {p, numbers, p->input_count, true};
+  tt_module_node node = {.program = p, .inputs = numbers, .first_output = p->input_count, .wanted = true};
   tt_status status = tt_module_print(&(tt_module){.name = p->name, .nodes = &node, .node_count = 1, .array_count = arrays,
                                                   .inputs = numbers, .input_count = p->input_count,
                                                   .outputs = numbers + p->input_count, .output_count = p->output_count,

@@ -13,6 +13,7 @@ typedef struct tt_module_node {
   const tt_program *program;
   const int *inputs;  /* numbers of the arrays that it reads, in the program's order */
   int first_output;   /* the number of its first output; the others follow */
+  const char *label;  /* put before the program's name, for people who read what a compiler says of it; null: no name at all */
   bool wanted;        /* else its outputs don't exist, but its numbers keep their place in the packs */
 } tt_module_node;
 

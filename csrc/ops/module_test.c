@@ -93,7 +93,7 @@ static int add_node(module *m, const tt_program *p, int first, int second) {
   int n = m->m.node_count++, output = m->m.array_count;
   m->node_inputs[n][0] = first;
   m->node_inputs[n][1] = second;
-  m->nodes[n] = (tt_module_node){p, m->node_inputs[n], output, true};
+  m->nodes[n] = (tt_module_node){p, m->node_inputs[n], output, NULL, true};
   m->m.array_count += p->output_count;
   return output;
 }

@@ -22,6 +22,7 @@ typedef struct PJRT_Client PJRT_Client;
 typedef struct PJRT_Device PJRT_Device;
 typedef struct PJRT_DeviceDescription PJRT_DeviceDescription;
 typedef struct PJRT_Memory PJRT_Memory;
+typedef struct PJRT_TopologyDescription PJRT_TopologyDescription;
 typedef struct PJRT_Buffer PJRT_Buffer;
 typedef struct PJRT_Executable PJRT_Executable;             /* what was compiled */
 typedef struct PJRT_LoadedExecutable PJRT_LoadedExecutable; /* the same, ready to run on a client's devices */

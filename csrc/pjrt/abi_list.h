@@ -55,6 +55,28 @@
   A(Executable_DeserializeAndLoad_Args, F(PJRT_Client *, client) F(const char *, serialized_executable)               \
       F(size_t, serialized_executable_size) F(PJRT_LoadedExecutable *, loaded_executable)                             \
       F(const char *, overridden_serialized_compile_options) F(size_t, overridden_serialized_compile_options_size))   \
+  A(DeviceDescription_Attributes_Args, F(PJRT_DeviceDescription *, device_description) F(size_t, num_attributes)     \
+      F(const PJRT_NamedValue *, attributes))                                                                         \
+  A(TopologyDescription_Create_Args, F(const char *, topology_name) F(size_t, topology_name_size)                     \
+      F(const PJRT_NamedValue *, create_options) F(size_t, num_options) F(PJRT_TopologyDescription *, topology))      \
+  A(TopologyDescription_Destroy_Args, F(PJRT_TopologyDescription *, topology))                                        \
+  A(TopologyDescription_PlatformVersion_Args, F(PJRT_TopologyDescription *, topology)                                 \
+      F(const char *, platform_version) F(size_t, platform_version_size))                                             \
+  A(TopologyDescription_GetDeviceDescriptions_Args, F(const PJRT_TopologyDescription *, topology)                     \
+      F(PJRT_DeviceDescription *const *, descriptions) F(size_t, num_descriptions))                                   \
+  A(Compile_Args, F(const PJRT_TopologyDescription *, topology) F(const PJRT_Program *, program)                      \
+      F(const char *, compile_options) F(size_t, compile_options_size) F(PJRT_Client *, client)                       \
+      F(PJRT_Executable *, executable))                                                                               \
+  A(Executable_GetCostAnalysis_Args, F(PJRT_Executable *, executable) F(size_t, num_properties)                       \
+      F(const PJRT_NamedValue *, properties))                                                                         \
+  A(Executable_GetCompiledMemoryStats_Args, F(PJRT_Executable *, executable) F(int64_t, generated_code_size_in_bytes) \
+      F(int64_t, argument_size_in_bytes) F(int64_t, output_size_in_bytes) F(int64_t, alias_size_in_bytes)             \
+      F(int64_t, temp_size_in_bytes) F(int64_t, host_generated_code_size_in_bytes)                                    \
+      F(int64_t, host_argument_size_in_bytes) F(int64_t, host_output_size_in_bytes)                                   \
+      F(int64_t, host_alias_size_in_bytes) F(int64_t, host_temp_size_in_bytes) F(int64_t, peak_memory_in_bytes))      \
+  A(Executable_OptimizedProgram_Args, F(PJRT_Executable *, executable) F(PJRT_Program *, program))                    \
+  A(Executable_Fingerprint_Args, F(PJRT_Executable *, executable) F(const char *, executable_fingerprint)             \
+      F(size_t, executable_fingerprint_size))                                                                         \
   A(LoadedExecutable_Destroy_Args, F(PJRT_LoadedExecutable *, executable))                                            \
   A(LoadedExecutable_GetExecutable_Args, F(PJRT_LoadedExecutable *, loaded_executable)                                \
       F(PJRT_Executable *, executable))                                                                               \
@@ -85,14 +107,14 @@
   F(Client_Create) F(Client_Destroy) F(Client_PlatformName) R(Client_ProcessIndex) F(Client_PlatformVersion)          \
   R(Client_Devices) F(Client_AddressableDevices) R(Client_LookupDevice) R(Client_LookupAddressableDevice)             \
   R(Client_AddressableMemories) F(Client_Compile) R(Client_DefaultDeviceAssignment) F(Client_BufferFromHostBuffer)    \
-  R(DeviceDescription_Id) R(DeviceDescription_ProcessIndex) R(DeviceDescription_Attributes)                           \
+  R(DeviceDescription_Id) R(DeviceDescription_ProcessIndex) O(DeviceDescription_Attributes)                           \
   F(DeviceDescription_Kind) R(DeviceDescription_DebugString) R(DeviceDescription_ToString)                            \
   F(Device_GetDescription) R(Device_IsAddressable) R(Device_LocalHardwareId) R(Device_AddressableMemories)            \
   R(Device_DefaultMemory) O(Device_MemoryStats)                                                                       \
   R(Memory_Id) R(Memory_Kind) R(Memory_DebugString) R(Memory_ToString) R(Memory_AddressableByDevices)                 \
   F(Executable_Destroy) R(Executable_Name) R(Executable_NumReplicas) R(Executable_NumPartitions)                      \
-  F(Executable_NumOutputs) R(Executable_SizeOfGeneratedCodeInBytes) R(Executable_GetCostAnalysis)                     \
-  R(Executable_OutputMemoryKinds) R(Executable_OptimizedProgram) O(Executable_Serialize)                              \
+  F(Executable_NumOutputs) R(Executable_SizeOfGeneratedCodeInBytes) O(Executable_GetCostAnalysis)                     \
+  R(Executable_OutputMemoryKinds) O(Executable_OptimizedProgram) O(Executable_Serialize)                              \
   F(LoadedExecutable_Destroy) F(LoadedExecutable_GetExecutable) R(LoadedExecutable_AddressableDevices)                \
   R(LoadedExecutable_Delete) R(LoadedExecutable_IsDeleted) F(LoadedExecutable_Execute)                                \
   O(Executable_DeserializeAndLoad) R(LoadedExecutable_Fingerprint)                                                    \
@@ -103,12 +125,12 @@
   O(Buffer_DecreaseExternalReferenceCount) R(Buffer_OpaqueDeviceMemoryDataPointer)                                    \
   R(CopyToDeviceStream_Destroy) R(CopyToDeviceStream_AddChunk) R(CopyToDeviceStream_TotalBytes)                       \
   R(CopyToDeviceStream_GranuleSize) R(CopyToDeviceStream_CurrentBytes)                                                \
-  R(TopologyDescription_Create) R(TopologyDescription_Destroy) R(TopologyDescription_PlatformName)                    \
-  R(TopologyDescription_PlatformVersion) R(TopologyDescription_GetDeviceDescriptions)                                 \
-  R(TopologyDescription_Serialize) R(TopologyDescription_Attributes) R(Compile)                                       \
+  O(TopologyDescription_Create) O(TopologyDescription_Destroy) R(TopologyDescription_PlatformName)                    \
+  O(TopologyDescription_PlatformVersion) O(TopologyDescription_GetDeviceDescriptions)                                 \
+  R(TopologyDescription_Serialize) R(TopologyDescription_Attributes) O(Compile)                                       \
   R(Executable_OutputElementTypes) R(Executable_OutputDimensions) R(Buffer_CopyToMemory)                              \
-  R(Client_CreateViewOfDeviceBuffer) R(Executable_Fingerprint) R(Client_TopologyDescription)                          \
-  R(Executable_GetCompiledMemoryStats) R(Memory_Kind_Id) R(ExecuteContext_Create) R(ExecuteContext_Destroy)           \
+  R(Client_CreateViewOfDeviceBuffer) O(Executable_Fingerprint) R(Client_TopologyDescription)                          \
+  O(Executable_GetCompiledMemoryStats) R(Memory_Kind_Id) R(ExecuteContext_Create) R(ExecuteContext_Destroy)           \
   R(Buffer_CopyRawToHost) R(AsyncHostToDeviceTransferManager_Destroy)                                                 \
   R(AsyncHostToDeviceTransferManager_TransferData) R(Client_CreateBuffersForAsyncHostToDevice)                        \
   R(AsyncHostToDeviceTransferManager_RetrieveBuffer) R(AsyncHostToDeviceTransferManager_Device)                       \

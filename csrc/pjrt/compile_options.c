@@ -13,7 +13,8 @@ enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2 };
 /* CompileOptionsProto */
 enum { FIELD_BUILD_OPTIONS = 3, FIELD_PORTABLE = 4, FIELD_OVERRIDES = 7 };
 /* ExecutableBuildOptionsProto */
-enum { FIELD_DEVICE_ORDINAL = 1, FIELD_REPLICAS = 4, FIELD_PARTITIONS = 5, FIELD_USE_SPMD = 6, FIELD_USE_SHARDY = 19 };
+enum { FIELD_DEVICE_ORDINAL = 1, FIELD_REPLICAS = 4, FIELD_PARTITIONS = 5, FIELD_USE_SPMD = 6, FIELD_USE_SHARDY = 19,
+       FIELD_EFFORT = 24 };
 /* OptionOverrideProto, and an entry of a map */
 enum { FIELD_STRING = 1, FIELD_BOOL = 2, FIELD_INT = 3, FIELD_DOUBLE = 4 };
 enum { FIELD_MAP_KEY = 1, FIELD_MAP_VALUE = 2 };
@@ -119,6 +120,7 @@ tt_status tt_compile_options_write(const tt_compile_options *options, bool porta
   put_int(&build, FIELD_PARTITIONS, o->partitions ? o->partitions : 1);
   if (o->use_spmd) put_int(&build, FIELD_USE_SPMD, 1);
   if (o->use_shardy) put_int(&build, FIELD_USE_SHARDY, 1);
+  if (o->effort) put_int(&build, FIELD_EFFORT, o->effort);
   put_message(&s, FIELD_BUILD_OPTIONS, &build);
   if (portable) put_int(&s, FIELD_PORTABLE, 1);
   tt_status status = o->env_overrides ? put_overrides(&s, o->env_overrides) : TT_OK;

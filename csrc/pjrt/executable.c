@@ -46,7 +46,7 @@ static bool is_portable(const tt_client *c, const tt_compile_options *o) {
 }
 
 /* Both forms of aliasing are attributes whose names are in the text, and in bytecode's table of strings. */
-static bool mentions_donation(const char *program, size_t size) {
+bool tt_program_mentions_donation(const char *program, size_t size) {
   return memmem(program, size, "tf.aliasing_output", 18) || memmem(program, size, "jax.buffer_donor", 16);
 }
 
@@ -63,7 +63,25 @@ tt_status tt_executable_compile(tt_client *c, const char *program, size_t size, 
   tt_status status = tt_pjrt_check(c->api, c->api->Client_Compile(&args), "compilation failed");
   free(proto);
   TT_TRY(status);
-  return make_executable(c, args.executable, mentions_donation(program, size), out_executable);
+  return make_executable(c, args.executable, tt_program_mentions_donation(program, size), out_executable);
+}
+
+tt_status tt_pjrt_serialize(tt_plugin *p, PJRT_Executable *executable, bool may_donate, uint8_t **out_data,
+                            size_t *out_size) {
+  *out_data = NULL;
+  *out_size = 0;
+  TT_TRY(tt_plugin_require(p, TT_FEATURE_SERIALIZE));
+  TT_PJRT_CALL_ARGS(Executable_Serialize, args, .executable = executable);
+  tt_status status = tt_pjrt_check(p->api, p->api->Executable_Serialize(&args), "storing a program failed");
+  if (status) return tt_plugin_note(p, TT_FEATURE_SERIALIZE, status);
+  stored_header header = {.may_donate = may_donate};
+  memcpy(header.magic, stored_magic, sizeof header.magic);
+  *out_size = sizeof header + args.serialized_bytes_size;
+  *out_data = tt_malloc(*out_size);
+  memcpy(*out_data, &header, sizeof header);
+  memcpy(*out_data + sizeof header, args.serialized_bytes, args.serialized_bytes_size);
+  if (args.serialized_executable_deleter) args.serialized_executable_deleter(args.serialized_executable);
+  return TT_OK;
 }
 
 tt_status tt_executable_serialize(tt_executable *e, uint8_t **out_data, size_t *out_size) {
@@ -73,20 +91,10 @@ tt_status tt_executable_serialize(tt_executable *e, uint8_t **out_data, size_t *
   TT_TRY(tt_plugin_require(c->plugin, TT_FEATURE_SERIALIZE));
   TT_PJRT_CALL_ARGS(LoadedExecutable_GetExecutable, get, .loaded_executable = e->loaded);
   TT_TRY(tt_pjrt_check(c->api, c->api->LoadedExecutable_GetExecutable(&get), "PJRT_LoadedExecutable_GetExecutable"));
-  TT_PJRT_CALL_ARGS(Executable_Serialize, args, .executable = get.executable);
-  tt_status status = tt_pjrt_check(c->api, c->api->Executable_Serialize(&args), "storing a program failed");
-  if (!status) {
-    stored_header header = {.may_donate = e->may_donate};
-    memcpy(header.magic, stored_magic, sizeof header.magic);
-    *out_size = sizeof header + args.serialized_bytes_size;
-    *out_data = tt_malloc(*out_size);
-    memcpy(*out_data, &header, sizeof header);
-    memcpy(*out_data + sizeof header, args.serialized_bytes, args.serialized_bytes_size);
-    if (args.serialized_executable_deleter) args.serialized_executable_deleter(args.serialized_executable);
-  }
+  tt_status status = tt_pjrt_serialize(c->plugin, get.executable, e->may_donate, out_data, out_size);
   TT_PJRT_CALL_ARGS(Executable_Destroy, destroy, .executable = get.executable);
   tt_pjrt_ignore(c->api, c->api->Executable_Destroy(&destroy));
-  return tt_plugin_note(c->plugin, TT_FEATURE_SERIALIZE, status);
+  return status;
 }
 
 tt_status tt_executable_deserialize(tt_client *c, const uint8_t *data, size_t size, const tt_compile_options *options,

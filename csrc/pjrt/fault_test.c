@@ -78,6 +78,28 @@ static double now(void) {
 
 /* ---- failures -------------------------------------------------------------------------------------------------- */
 
+/* Everything that is possible without devices, once. */
+static tt_status without_devices(tt_plugin *p) {
+  tt_topology *t = NULL;
+  tt_compiled *e = NULL;
+  uint8_t *program = NULL, *stored = NULL;
+  char *fingerprint = NULL;
+  size_t size;
+  tt_compiled_facts facts;
+  tt_status s = tt_topology_open(p, "mock:2x2", &t);
+  if (!s) s = tt_topology_compile(t, increments, strlen(increments), NULL, &e);
+  if (!s) s = tt_compiled_describe(e, &facts);
+  if (!s) s = tt_compiled_fingerprint(e, &fingerprint);
+  if (!s) s = tt_compiled_program(e, &program, &size);
+  if (!s) s = tt_compiled_serialize(e, &stored, &size);
+  free(program);
+  free(stored);
+  free(fingerprint);
+  tt_compiled_destroy(e);
+  tt_topology_close(t);
+  return s;
+}
+
 /* Everything once; stops at the first failure and cleans up. */
 static tt_status whole_way(tt_plugin *p) {
   tt_client *c = NULL;
@@ -101,7 +123,7 @@ static tt_status whole_way(tt_plugin *p) {
   tt_executable_destroy(e);
   tt_executable_destroy(loaded);
   tt_client_destroy(c);
-  return s;
+  return s ? s : without_devices(p);
 }
 
 TT_TEST(every_call_may_fail_and_nothing_leaks) {
@@ -208,6 +230,110 @@ TT_TEST(a_plugin_that_refuses_options_is_asked_without) {
   TT_CHECK_INT_EQ(mock.live_objects(), 0);
 }
 
+/* ---- topologies ------------------------------------------------------------------------------------------------ */
+
+/* Whole ways of a program without devices: what is told of it, and that a device can load what was stored. */
+MOCK_TEST(a_program_is_compiled_for_devices_that_are_not_there) {
+  tt_topology *t = NULL;
+  tt_compiled *compiled = NULL;
+  TT_CHECK_OK(tt_topology_open(tt_client_plugin(c), "mock:2x4", &t));
+  TT_CHECK_INT_EQ(tt_topology_device_count(t), 8);
+  TT_CHECK_STR_EQ(tt_topology_device_kind(t), "mock");
+  TT_CHECK_STR_EQ(tt_topology_platform_version(t), "mock");
+  TT_CHECK_INT_EQ(tt_topology_memory_limit(t), (int64_t)1 << 36);
+  tt_compile_options options = {.partitions = 8, .use_spmd = true};
+  TT_CHECK_OK(tt_topology_compile(t, increments, strlen(increments), &options, &compiled));
+  tt_compiled_facts f;
+  TT_CHECK_OK(tt_compiled_describe(compiled, &f));
+  TT_CHECK_INT_EQ(f.output_count, 1);
+  TT_CHECK(f.flops == 16 && f.bytes_accessed == 32);
+  TT_CHECK_INT_EQ(f.argument_bytes, 16);
+  TT_CHECK_INT_EQ(f.output_bytes, 16);
+  TT_CHECK_INT_EQ(f.alias_bytes, 16);
+  TT_CHECK_INT_EQ(f.temp_bytes, 0);
+  TT_CHECK_INT_EQ(f.peak_bytes, 16);
+  uint8_t *data = NULL;
+  size_t size = 0;
+  TT_CHECK_OK(tt_compiled_program(compiled, &data, &size));
+  TT_CHECK(size == strlen(increments) && !memcmp(data, increments, size));
+  free(data);
+  TT_CHECK_OK(tt_compiled_serialize(compiled, &data, &size));
+  tt_executable *e = NULL;
+  TT_CHECK_OK(tt_executable_deserialize(c, data, size, NULL, &e));
+  free(data);
+  tt_pjrt_buffer *input = upload(c), *output = NULL;
+  TT_CHECK_OK(tt_executable_execute(e, 0, 1, &input, (const bool[]){true}, &output));
+  int32_t back[4];
+  TT_CHECK_OK(tt_buffer_to_host(c, output, back, sizeof back));
+  TT_CHECK(!memcmp(back, some, sizeof some));
+  CHECK_FAILS(tt_buffer_to_host(c, input, back, sizeof back), TT_INVALID_ARGUMENT, "donated"); /* as compiled here */
+  tt_buffer_destroy(c, input);
+  tt_buffer_destroy(c, output);
+  tt_executable_destroy(e);
+  tt_compiled_destroy(compiled);
+  tt_topology_close(t);
+}
+
+MOCK_TEST(fingerprints_tell_programs_apart) {
+  static const char other[] = "module { func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> } }";
+  tt_topology *t = NULL;
+  TT_CHECK_OK(tt_topology_open(tt_client_plugin(c), "mock:1x1", &t));
+  char *texts[3] = {NULL};
+  for (int i = 0; i < 3; i++) {
+    const char *program = i == 2 ? other : increments;
+    tt_compiled *compiled = NULL;
+    TT_CHECK_OK(tt_topology_compile(t, program, strlen(program), NULL, &compiled));
+    TT_CHECK_OK(tt_compiled_fingerprint(compiled, &texts[i]));
+    tt_compiled_destroy(compiled);
+  }
+  TT_CHECK_STR_EQ(texts[0], texts[1]);
+  TT_CHECK(strcmp(texts[0], texts[2]) && strspn(texts[0], "0123456789abcdef") == strlen(texts[0]));
+  for (int i = 0; i < 3; i++) free(texts[i]);
+  tt_topology_close(t);
+}
+
+MOCK_TEST(what_a_topology_cannot_do_is_told) {
+  tt_topology *t = NULL;
+  tt_compiled *compiled = NULL;
+  tt_plugin *p = tt_client_plugin(c);
+  CHECK_FAILS(tt_topology_open(p, "", &t), TT_INVALID_ARGUMENT, "a topology has a name");
+  CHECK_FAILS(tt_topology_open(p, "mock:2by4", &t), TT_INVALID_ARGUMENT, "'mock:2by4'");
+  CHECK_FAILS(tt_topology_open(p, "mock:64x2", &t), TT_INVALID_ARGUMENT, "'mock:64x2'");
+  TT_CHECK_OK(tt_topology_open(p, "mock:2x2", &t));
+  tt_compile_options options = {.replicas = 2, .partitions = 4};
+  CHECK_FAILS(tt_topology_compile(t, increments, strlen(increments), &options, &compiled), TT_INVALID_ARGUMENT,
+              "for 8 devices, the topology has 4");
+  CHECK_FAILS(tt_topology_compile(t, "nonsense", 8, NULL, &compiled), TT_INVALID_ARGUMENT, "compilation failed: mock:");
+  mock.memory_limit(31);
+  CHECK_FAILS(tt_topology_compile(t, increments, strlen(increments), NULL, &compiled), TT_OUT_OF_MEMORY, "32 bytes");
+  TT_CHECK(!compiled);
+  tt_topology_close(t);
+}
+
+/* Last: the plugin loses these features for good. */
+MOCK_TEST(missing_facts_are_no_failure) {
+  tt_topology *t = NULL, *other;
+  tt_compiled *compiled = NULL;
+  tt_plugin *p = tt_client_plugin(c);
+  TT_CHECK_OK(tt_topology_open(p, "mock:1x1", &t));
+  TT_CHECK_OK(tt_topology_compile(t, increments, strlen(increments), NULL, &compiled));
+  mock.lack_optional(true);
+  for (int i = 0; i < 2; i++) {
+    tt_compiled_facts f;
+    char *text;
+    uint8_t *data;
+    size_t size;
+    TT_CHECK_OK(tt_compiled_describe(compiled, &f));
+    TT_CHECK(f.output_count == 1 && f.flops == -1 && f.bytes_accessed == -1 && f.argument_bytes == -1 && f.peak_bytes == -1);
+    CHECK_FAILS(tt_compiled_fingerprint(compiled, &text), TT_NOT_IMPLEMENTED, "");
+    CHECK_FAILS(tt_compiled_program(compiled, &data, &size), TT_NOT_IMPLEMENTED, "");
+    CHECK_FAILS(tt_topology_open(p, "mock:1x1", &other), TT_NOT_IMPLEMENTED, "");
+    TT_CHECK(!tt_plugin_has(p, TT_FEATURE_COST_ANALYSIS) && !tt_plugin_has(p, TT_FEATURE_TOPOLOGY));
+  }
+  tt_compiled_destroy(compiled);
+  tt_topology_close(t);
+}
+
 /* Last: the plugin loses these features for good. */
 MOCK_TEST(missing_features_have_a_way_around) {
   tt_executable *e = compile(c), *loaded;
@@ -228,7 +354,6 @@ MOCK_TEST(missing_features_have_a_way_around) {
     TT_CHECK(!tt_plugin_has(p, TT_FEATURE_UNSAFE_POINTER) && !tt_plugin_has(p, TT_FEATURE_SERIALIZE));
   }
   CHECK_FAILS(tt_buffer_external_release(c, b), TT_NOT_IMPLEMENTED, "sharing");
-  TT_CHECK(!tt_plugin_has(p, TT_FEATURE_COST_ANALYSIS) && !tt_plugin_has(p, TT_FEATURE_TOPOLOGY));
   tt_buffer_destroy(c, b);
   tt_executable_destroy(e);
 }

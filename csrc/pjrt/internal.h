@@ -71,6 +71,12 @@ tt_status tt_event_finish(const PJRT_Api *api, PJRT_Event *event, const char *wh
 tt_status tt_buffer_copy_to_host(tt_client *c, tt_pjrt_buffer *buffer, int rank, void *destination,
                                  size_t bytes) TT_MUST_USE;
 
+/* Stores a program in the form that tt_executable_deserialize reads. */
+tt_status tt_pjrt_serialize(tt_plugin *p, PJRT_Executable *executable, bool may_donate, uint8_t **out_data,
+                            size_t *out_size) TT_MUST_USE;
+/* Whether the text or bytecode has parameters whose memory may be taken. */
+bool tt_program_mentions_donation(const char *program, size_t size);
+
 /* tt_compile_options_serialize; portable: runs on any device of the client, not only on the first. */
 tt_status tt_compile_options_write(const tt_compile_options *options, bool portable, uint8_t **out_data,
                                    size_t *out_size) TT_MUST_USE;

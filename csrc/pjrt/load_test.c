@@ -203,6 +203,8 @@ TT_TEST(compile_options_are_the_expected_bytes) {
   CHECK_OPTIONS(NULL, true, ONE_REPLICA "\x20\x01");
   tt_compile_options o = {.replicas = 2, .partitions = 300, .use_spmd = true, .use_shardy = true};
   CHECK_OPTIONS(&o, false, "\x1a\x15" ANY_DEVICE "\x20\x02\x28\xac\x02\x30\x01\x98\x01\x01");
+  o = (tt_compile_options){.effort = 19};
+  CHECK_OPTIONS(&o, false, "\x1a\x12" ANY_DEVICE "\x20\x01\x28\x01\xc0\x01\x13");
   o = (tt_compile_options){.env_overrides = " a=true b=-1\tc=0.5 d=x=y e= f=\"7\"\n"};
   CHECK_OPTIONS(&o, false,
                 ONE_REPLICA "\x3a\x07\x0a\x01" "a\x12\x02\x10\x01"

@@ -47,7 +47,10 @@ typedef enum tt_plugin_feature {
   TT_FEATURE_COST_ANALYSIS,
   TT_FEATURE_MEMORY_STATS,
   TT_FEATURE_COMPILED_MEMORY_STATS,
-  TT_FEATURE_TOPOLOGY,
+  TT_FEATURE_TOPOLOGY,          /* tt_topology_open */
+  TT_FEATURE_OPTIMIZED_PROGRAM,
+  TT_FEATURE_FINGERPRINT,
+  TT_FEATURE_DEVICE_ATTRIBUTES,
   TT_FEATURE_HANDLERS, /* XLA's FFI: tt_plugin_register */
   TT_FEATURE_COUNT
 } tt_plugin_feature;
@@ -113,6 +116,7 @@ void tt_buffer_destroy(tt_client *c, tt_pjrt_buffer *buffer); /* null is allowed
 typedef struct tt_compile_options {
   int replicas, partitions; /* 0 means 1 */
   bool use_spmd, use_shardy;
+  int effort; /* how much time compiling may take, in XLA's numbers: 9 (least), 19, 29, 39; 0: the plugin's default */
   /* Overrides of XLA's debug options: "xla_backend_optimization_level=0 xla_dump_to=/tmp"; null for none.
    * Values: true, false, an integer, a real number, or text; "12" with its quotes is a text. */
   const char *env_overrides;
@@ -135,6 +139,39 @@ int tt_executable_output_count(const tt_executable *e);
  * Allocates nothing and takes no lock of its own. */
 tt_status tt_executable_execute(tt_executable *e, int device, int input_count, tt_pjrt_buffer *const *inputs,
                                 const bool *donate, tt_pjrt_buffer **outputs) TT_MUST_USE;
+
+/* ---- compiling for devices that aren't there ------------------------------------------------------------------ */
+
+typedef struct tt_topology tt_topology;
+typedef struct tt_compiled tt_compiled; /* a program for a topology: can be looked at and stored, but not run */
+
+/* Describes devices by their plugin's name for them, such as "v6e:2x4" (libtpu). The plugin must have TT_FEATURE_TOPOLOGY. */
+tt_status tt_topology_open(tt_plugin *p, const char *name, tt_topology **out_topology) TT_MUST_USE;
+void tt_topology_close(tt_topology *t); /* null is allowed */
+int tt_topology_device_count(const tt_topology *t);
+/* Valid while the topology is open; "" if not told. */
+const char *tt_topology_device_kind(const tt_topology *t);
+const char *tt_topology_platform_version(const tt_topology *t);
+int64_t tt_topology_memory_limit(const tt_topology *t); /* bytes of one device; 0 if not told */
+
+/* As tt_executable_compile. libtpu can abort the process at programs that it does not expect: do this in a child. */
+tt_status tt_topology_compile(tt_topology *t, const char *program, size_t size, const tt_compile_options *options,
+                              tt_compiled **out_compiled) TT_MUST_USE;
+void tt_compiled_destroy(tt_compiled *c); /* null is allowed; before the topology is closed */
+
+/* What the plugin tells of a program, for one device. -1: not told. */
+typedef struct tt_compiled_facts {
+  int output_count;
+  double flops, bytes_accessed;
+  int64_t code_bytes, argument_bytes, output_bytes, alias_bytes, temp_bytes, peak_bytes;
+} tt_compiled_facts;
+tt_status tt_compiled_describe(tt_compiled *c, tt_compiled_facts *out_facts) TT_MUST_USE;
+/* The plugin's name of this very compilation, in hexadecimal; malloc'ed. */
+tt_status tt_compiled_fingerprint(tt_compiled *c, char **out_text) TT_MUST_USE;
+/* The program after the plugin's passes in its own format (xla.HloModuleProto, with or without its config); malloc'ed. */
+tt_status tt_compiled_program(tt_compiled *c, uint8_t **out_data, size_t *out_size) TT_MUST_USE;
+/* In the form of tt_executable_serialize: tt_executable_deserialize loads it where such devices are. */
+tt_status tt_compiled_serialize(tt_compiled *c, uint8_t **out_data, size_t *out_size) TT_MUST_USE;
 
 #ifdef __cplusplus
 }

@@ -184,7 +184,11 @@ tt_status tt_pjrt_failure(const PJRT_Api *api, PJRT_Error *error, const char *wh
   X(COST_ANALYSIS, HAS(Executable_GetCostAnalysis), "cost analysis")                                                  \
   X(MEMORY_STATS, HAS(Device_MemoryStats), "memory statistics")                                                       \
   X(COMPILED_MEMORY_STATS, HAS(Executable_GetCompiledMemoryStats), "memory statistics of programs")                   \
-  X(TOPOLOGY, HAS(TopologyDescription_Create) && HAS(Compile), "compiling without a device")                          \
+  X(TOPOLOGY, HAS(TopologyDescription_Create) && HAS(TopologyDescription_Destroy) &&                                  \
+    HAS(TopologyDescription_GetDeviceDescriptions) && HAS(Compile), "compiling without a device")                     \
+  X(OPTIMIZED_PROGRAM, HAS(Executable_OptimizedProgram), "reading compiled programs")                                 \
+  X(FINGERPRINT, HAS(Executable_Fingerprint), "fingerprints of programs")                                             \
+  X(DEVICE_ATTRIBUTES, HAS(DeviceDescription_Attributes), "attributes of devices")                                    \
   X(HANDLERS, tt_ffi_extension(api) != NULL, "own functions")
 
 static const char *const feature_names[TT_FEATURE_COUNT] = {

@@ -93,6 +93,20 @@ tt_device* open() {
 
 }  // namespace
 
+void open_abstract() {
+  std::lock_guard<std::mutex> guard(open_lock);
+  if (tt_device* d = opened.load()) {
+    TORCH_CHECK(tt_device_describe(d).is_abstract, "The device tpu is in use in this process already: an abstract one takes a process of its own");
+    return;
+  }
+  tt_device_options options{};
+  options.abstract = true;
+  options.hooks = {wait_begin, wait_end, interrupted};
+  tt_device* d = nullptr;
+  check(tt_device_open(&options, &d));
+  opened = d;
+}
+
 tt_device* device() {
   tt_device* d = opened.load(std::memory_order_acquire);
   return d ? d : open();

@@ -13,6 +13,8 @@ inline c10::Device device0() { return c10::Device(kType, 0); }
 
 // The device; opens it (loads the plugin) the first time. Throws when there is none.
 tt_device* device();
+// Opens an abstract device as the process's one (tt_device_options.abstract). Throws if there is another already.
+void open_abstract();
 // The device if it is open, else null. Never loads anything.
 tt_device* device_if_open();
 bool in_bad_fork();

@@ -9,7 +9,7 @@ static const char stored_magic[] = "mock program\n";
 
 /* ---- programs ------------------------------------------------------------------------------------------------ */
 
-static void executable_release(PJRT_Executable *e) {
+void mock_executable_release(PJRT_Executable *e) {
   pthread_mutex_lock(&mock_lock);
   bool last = !--e->references;
   pthread_mutex_unlock(&mock_lock);
@@ -20,12 +20,12 @@ static void executable_release(PJRT_Executable *e) {
   mock_free(e);
 }
 
-static PJRT_Error *load(const char *text, size_t size, PJRT_LoadedExecutable **out_loaded) {
+PJRT_Error *mock_executable_make(const char *text, size_t size, PJRT_Executable **out_executable) {
   PJRT_Executable *e = mock_allocate(sizeof *e);
   e->references = 1;
   const char *problem = mock_program_parse(text, size, mock_allocate, &e->program);
   if (problem) {
-    executable_release(e);
+    mock_executable_release(e);
     char message[256];
     snprintf(message, sizeof message, "mock: cannot parse the program: %s", problem);
     return mock_invalid(message);
@@ -33,23 +33,35 @@ static PJRT_Error *load(const char *text, size_t size, PJRT_LoadedExecutable **o
   e->text = mock_allocate(size);
   memcpy(e->text, text, size);
   e->size = size;
+  *out_executable = e;
+  return NULL;
+}
+
+static PJRT_Error *load(const char *text, size_t size, PJRT_LoadedExecutable **out_loaded) {
+  PJRT_Executable *e;
+  PJRT_Error *error = mock_executable_make(text, size, &e);
+  if (error) return error;
   *out_loaded = mock_allocate(sizeof **out_loaded);
   (*out_loaded)->executable = e;
   return NULL;
 }
 
+PJRT_Error *mock_program_check(const PJRT_Program *p) {
+  if (p->format_size != 4 || memcmp(p->format, "mlir", 4)) return mock_invalid("mock: the format is not mlir");
+  if (p->code_size >= 3 && !memcmp(p->code, "ML\xef", 3)) return mock_error(PJRT_UNIMPLEMENTED, "mock: bytecode");
+  return NULL;
+}
+
 PJRT_Error *mock_Client_Compile(PJRT_Client_Compile_Args *args) {
   PJRT_Error *error = mock_enter(TT_MOCK_COMPILE);
+  if (!error) error = mock_program_check(args->program);
   if (error) return error;
-  const PJRT_Program *p = args->program;
-  if (p->format_size != 4 || memcmp(p->format, "mlir", 4)) return mock_invalid("mock: the format is not mlir");
   if (!args->compile_options_size) return mock_invalid("mock: no compile options");
-  if (p->code_size >= 3 && !memcmp(p->code, "ML\xef", 3)) return mock_error(PJRT_UNIMPLEMENTED, "mock: bytecode");
-  return load(p->code, p->code_size, &args->executable);
+  return load(args->program->code, args->program->code_size, &args->executable);
 }
 
 PJRT_Error *mock_LoadedExecutable_Destroy(PJRT_LoadedExecutable_Destroy_Args *args) {
-  executable_release(args->executable->executable);
+  mock_executable_release(args->executable->executable);
   mock_free(args->executable);
   return NULL;
 }
@@ -61,7 +73,7 @@ PJRT_Error *mock_LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecuta
 }
 
 PJRT_Error *mock_Executable_Destroy(PJRT_Executable_Destroy_Args *args) {
-  executable_release(args->executable);
+  mock_executable_release(args->executable);
   return NULL;
 }
 
@@ -156,7 +168,7 @@ static void job_destroy(job *j) {
   for (int r = 0; r < j->executable->program.result_count; r++) {
     if (j->outputs[r]) mock_cell_release(j->outputs[r]);
   }
-  executable_release(j->executable);
+  mock_executable_release(j->executable);
   mock_free(j->inputs);
   mock_free(j->outputs);
   mock_free(j->donated);

@@ -46,6 +46,12 @@ struct PJRT_DeviceDescription {
   int id;
 };
 
+struct PJRT_TopologyDescription {
+  int device_count;
+  PJRT_DeviceDescription devices[MAX_DEVICES];
+  PJRT_DeviceDescription *list[MAX_DEVICES];
+};
+
 struct PJRT_Client {
   int device_count;
   PJRT_Device *devices[MAX_DEVICES];
@@ -56,6 +62,8 @@ struct PJRT_Executable {
   mock_program program;
   size_t size;
   char *text;
+  PJRT_NamedValue costs[2];
+  uint64_t hash;
 };
 
 struct PJRT_LoadedExecutable {
@@ -97,6 +105,10 @@ void mock_cell_release(mock_cell *c);
 int mock_cell_await(mock_cell *c); /* the failure's code, or 0 */
 void mock_cell_finish(mock_cell *c, int error_code);
 PJRT_Event *mock_event_make(mock_cell *c); /* of the cell becoming ready */
+
+PJRT_Error *mock_program_check(const PJRT_Program *p); /* its format */
+PJRT_Error *mock_executable_make(const char *text, size_t size, PJRT_Executable **out_executable);
+void mock_executable_release(PJRT_Executable *e);
 
 PJRT_Buffer *mock_buffer_make(const mock_type *type, bool ready); /* null: beyond the memory limit */
 void mock_buffer_destroy(PJRT_Buffer *buffer);

@@ -3,6 +3,9 @@
  * It is a CPU platform whose buffers are host memory. A program is StableHLO text; only @main's signature is read.
  * Executing makes results of the right types, filled with zeros, except where a comment line of the program tells more:
  *   // mock: copy I R     result R gets the bytes of parameter I (the sizes must be equal)
+ *   // mock: abort        compiling it ends the process, as libtpu does at what it does not expect
+ * A topology is "mock:2x4": eight devices. A program whose parameters and results are larger than the memory limit is
+ * RESOURCE_EXHAUSTED there; it costs a flop for each byte of its results, and accesses each byte of both once.
  * Parameters with tf.aliasing_output are donated as XLA does it: the input is deleted, the result has its memory (and
  * its bytes, where the program doesn't tell otherwise); while others share the memory, it is copied instead.
  *
@@ -16,7 +19,9 @@
 
 typedef enum tt_mock_kind {
   TT_MOCK_CLIENT_CREATE,
+  TT_MOCK_TOPOLOGY,
   TT_MOCK_COMPILE,   /* and DeserializeAndLoad */
+  TT_MOCK_DESCRIBE,  /* what is asked of a compiled program: costs, memory, fingerprint, the program */
   TT_MOCK_EXECUTE,   /* fails at once, nothing is donated */
   TT_MOCK_RESULT,    /* an accepted execution whose results become errors */
   TT_MOCK_FROM_HOST,
