@@ -50,10 +50,11 @@ static tt_status client_create(tt_plugin *plugin, tt_client **out_client) {
 /* A plugin that refuses our kernels is used without them. */
 static tt_target choose_target(const tt_device *d) {
   if (!d->is_cpu) return TT_TARGET_TPU;
-  if (d->options.no_kernels) return TT_TARGET_CPU;
+  tt_target emulate = d->options.emulate_mxu ? TT_TARGET_EMULATE_MXU : 0;
+  if (d->options.no_kernels) return TT_TARGET_CPU | emulate;
   tt_status refused = tt_plugin_register(d->plugin, TT_KERNEL_COUNT, tt_kernels);
   tt_status_free(refused);
-  return refused ? TT_TARGET_CPU : TT_TARGET_CPU_KERNELS;
+  return (refused ? TT_TARGET_CPU : TT_TARGET_CPU_KERNELS) | emulate;
 }
 
 tt_status tt_device_open(const tt_device_options *options, tt_device **out_device) {
@@ -151,10 +152,6 @@ tt_status tt_device_set_defer(tt_device *d, bool on) {
   return on ? TT_OK : tt_device_flush(d, TT_FLUSH_MODE);
 }
 
-static _Thread_local int thread_precision;
-void tt_device_set_precision(int precision) { thread_precision = precision; }
-int tt_device_precision(void) { return thread_precision; }
-
 tt_device_info tt_device_describe(const tt_device *d) {
   tt_device_info info = {
       .plugin_path = d->plugin_path,
@@ -162,7 +159,8 @@ tt_device_info tt_device_describe(const tt_device *d) {
       .platform_version = tt_client_platform_version(d->client),
       .device_kind = tt_client_device_kind(d->client, 0),
       .is_cpu = d->is_cpu,
-      .has_kernels = d->target == TT_TARGET_CPU_KERNELS,
+      .has_kernels = tt_target_has_kernels(d->target),
+      .emulates_mxu = d->target & TT_TARGET_EMULATE_MXU,
   };
   tt_plugin_version(d->plugin, &info.api_major, &info.api_minor);
   return info;

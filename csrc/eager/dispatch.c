@@ -58,7 +58,7 @@ static tt_status plan_make(tt_device *d, const tt_call *call, const tt_miss_hook
   for (int i = 0; i < hint.count; i++) layouts[i] = (tt_layout_hint){hint.results[i].rank, hint.results[i].strides};
   tt_plan *plan = tt_calloc(1, sizeof *plan);
   tt_status status = tt_program_build(call, r->specs, r->spec_count, layouts, hint.count, d->target,
-                                      (hlo_precision)tt_device_precision(), &plan->program);
+                                      (hlo_precision)call->precision, &plan->program);
   free(memory);
   if (status) {
     tt_plan_free(plan);

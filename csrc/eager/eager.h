@@ -44,6 +44,7 @@ typedef struct tt_device_options {
   const char *xla_options;  /* see tt_compile_options.env_overrides */
   const char *dump_dir;     /* every compiled program is written there as text; null: nowhere */
   bool no_kernels;          /* CPU plugins: plain programs only, without our own kernels */
+  bool emulate_mxu;         /* CPU plugins: float32 products as a TPU's matrix unit makes them */
   tt_cache_options cache;   /* of compiled programs, outside of the process */
   double inline_cost;       /* programs up to this cost (hlo_builder_cost) run on the caller's thread; 0: default */
 } tt_device_options;
@@ -100,14 +101,12 @@ bool tt_device_launch_blocking(const tt_device *d);
 /* DeferAndFuse on or off; what is collected runs when it is switched off. */
 tt_status tt_device_set_defer(tt_device *d, bool on) TT_MUST_USE;
 bool tt_device_defer(const tt_device *d);
-/* Precision of dots and convolutions of calls made from now on by this thread (hlo_precision's numbers). */
-void tt_device_set_precision(int precision);
-int tt_device_precision(void);
 
 typedef struct tt_device_info {
   const char *plugin_path, *platform, *platform_version, *device_kind;
   int api_major, api_minor;
   bool is_cpu, has_kernels; /* our own kernels are in use */
+  bool emulates_mxu;        /* multiplies as a TPU's matrix unit does */
 } tt_device_info;
 tt_device_info tt_device_describe(const tt_device *d);
 

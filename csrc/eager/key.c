@@ -114,7 +114,7 @@ void tt_key_build(tt_device *d, const tt_call *call, tt_key *k) {
   key_reserve(k, 2);
   key_add(k, (uint64_t)(uintptr_t)call->op);
   key_add(k, (uint64_t)call->arg_count | (uint64_t)call->write_count << 16 | (uint64_t)call->default_dtype << 48 |
-                 (uint64_t)tt_device_precision() << 56);
+                 (uint64_t)call->precision << 56);
   for (int i = 0; i < call->arg_count; i++) key_arg(d, k, call, i);
   for (int i = 0; i < call->write_count; i++) key_tensor(d, k, &call->writes[i]);
 }

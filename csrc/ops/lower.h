@@ -50,7 +50,9 @@ typedef enum tt_op_flags {
   TT_OP_ALLOW_CPU_SCALAR = 1 << 3, /* a 0-dim CPU tensor may stand for a tensor (pointwise rows always allow it) */
   TT_OP_CHECKS_INDEX = 1 << 4,     /* uses tt_check: the program returns a flag */
   TT_OP_CHANNELS_LAST = 1 << 5,    /* rank-4 and -5 results follow the suggested memory format of the first tensor */
-  TT_OP_OWN_LAYOUT = 1 << 6        /* the row's rule counts: PyTorch's meta kernel does not know the layout */
+  TT_OP_OWN_LAYOUT = 1 << 6,       /* the row's rule counts: PyTorch's meta kernel does not know the layout */
+  TT_OP_MATMUL = 1 << 7,           /* multiplies matrices at the call's precision; other rows may not */
+  TT_OP_CONV = 1 << 8              /* the same for convolutions */
 } tt_op_flags;
 
 struct tt_op {
@@ -103,6 +105,7 @@ struct tt_lower {
   int64_t dims[TT_MAX_RANK];
   bool is_cpu; /* lower for the CPU plugin's habits (facts on what is fast there); else for a TPU */
   bool has_kernels; /* the plugin calls our own kernels (ops/kernel.h) */
+  bool emulates_mxu; /* on a CPU plugin: no other form for a dot or convolution than a TPU would get */
   struct tt_lower_state *state; /* private to lower.c */
 };
 

@@ -6,6 +6,7 @@
 #include <ATen/native/Resize.h>
 
 #include "torch/generator.h"
+#include "torch/precision.h"
 
 extern "C" {
 #include "ops/lower.h"
@@ -177,6 +178,8 @@ void Call::run() {
   call_.op = b.row_;
   call_.args = args_;
   call_.default_dtype = dtype_of(c10::get_default_dtype_as_scalartype());
+  if (b.row_->flags & (TT_OP_MATMUL | TT_OP_CONV))
+    call_.precision = static_cast<uint8_t>(precision_of(b.row_->flags & TT_OP_CONV ? Product::Conv : Product::Matmul));
   call_.writes = writes_.data();
   call_.write_count = static_cast<int>(writes_.size());
   for (const auto& list : tensor_lists_)

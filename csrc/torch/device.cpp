@@ -76,6 +76,7 @@ tt_device* open() {
   options.cache = cache;
   options.dump_dir = tt_env_string(TT_ENV_TORCH_TPU_DUMP_TO);
   options.no_kernels = !tt_env_bool(TT_ENV_TORCH_TPU_INTERNAL_FFI);
+  options.emulate_mxu = tt_env_bool(TT_ENV_TORCH_TPU_EMULATE_MXU);
   tt_device* d = nullptr;
   tt_status status = tt_device_open(&options, &d);
   free(path);

@@ -1,9 +1,11 @@
 // The extension module torch_tpu._C: what Python needs of the backend beside the device itself.
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "torch/device.h"
 #include "torch/generator.h"
 #include "torch/kernel.h"
+#include "torch/precision.h"
 
 extern "C" {
 #include "base/env.h"
@@ -26,6 +28,7 @@ py::dict plugin_info() {
   d["platform"] = i.platform;
   d["version"] = i.platform_version;
   d["device_kind"] = i.device_kind;
+  d["emulates_mxu"] = i.emulates_mxu;
   d["api"] = std::to_string(i.api_major) + "." + std::to_string(i.api_minor);
   return d;
 }
@@ -173,6 +176,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("_fusion_stats", &fusion_stats);
   m.def("_set_defer", &set_defer);
   m.def("_get_defer", &get_defer);
-  m.def("_set_precision", &tt_device_set_precision);
-  m.def("_get_precision", &tt_device_precision);
+  m.def("_set_context_precision", torch::wrap_pybind_function(tt::set_context_precision));  // may warn
+  m.def("_context_precision", &tt::context_precision);
+  m.def("_precision", torch::wrap_pybind_function([] {
+    return std::make_pair(tt::precision_of(tt::Product::Matmul), tt::precision_of(tt::Product::Conv));
+  }));
+  m.def("_set_backend_precision", torch::wrap_pybind_function(tt::set_backend_precision));
+  m.def("_backend_precision", &tt::backend_precision);
 }
