@@ -152,6 +152,14 @@ tt_status tt_device_set_defer(tt_device *d, bool on) {
   return on ? TT_OK : tt_device_flush(d, TT_FLUSH_MODE);
 }
 
+bool tt_device_excess_precision(const tt_device *d) { return atomic_load(&d->excess_precision); }
+
+tt_status tt_device_set_excess_precision(tt_device *d, bool on) {
+  TT_TRY(tt_device_flush(d, TT_FLUSH_MODE));
+  atomic_store(&d->excess_precision, on);
+  return TT_OK;
+}
+
 tt_device_info tt_device_describe(const tt_device *d) {
   tt_device_info info = {
       .plugin_path = d->plugin_path,

@@ -70,6 +70,7 @@ static tt_status plan_make(tt_device *d, const tt_call *call, const tt_miss_hook
   r->words = NULL;
   const tt_program *p = plan->program;
   plan->code = (tt_code){.has_check = p->has_check, .checks = p->checks, .check_count = p->check_count, .cost = p->cost};
+  plan->code.excess_precision = tt_key_excess_precision(plan->words);
   plan->weight = strlen(p->function.rest);
   *out_plan = plan;
   return TT_OK;

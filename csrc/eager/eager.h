@@ -101,6 +101,10 @@ bool tt_device_launch_blocking(const tt_device *d);
 /* DeferAndFuse on or off; what is collected runs when it is switched off. */
 tt_status tt_device_set_defer(tt_device *d, bool on) TT_MUST_USE;
 bool tt_device_defer(const tt_device *d);
+/* May programs keep results between operations in more bits than their dtypes have (XLA's allow_excess_precision)? Off at
+ * first. Calls made from now on have programs of their own. */
+tt_status tt_device_set_excess_precision(tt_device *d, bool on) TT_MUST_USE;
+bool tt_device_excess_precision(const tt_device *d);
 
 typedef struct tt_device_info {
   const char *plugin_path, *platform, *platform_version, *device_kind;

@@ -89,6 +89,7 @@ typedef struct tt_code {
   atomic_uchar state;
   bool cheap; /* may run on the caller's thread */
   bool has_check;
+  bool excess_precision; /* compiled so */
   int check_count;
   const struct tt_check_info *checks;
   tt_executable *executable; /* READY */
@@ -131,6 +132,8 @@ typedef struct tt_key { /* grows as needed and is used again: keying allocates o
 
 /* Fills `key`; reads the storages' values, so the dispatch flag must be held. */
 void tt_key_build(tt_device *d, const tt_call *call, tt_key *key);
+/* Whether the program of this key may keep more bits than its types have. */
+bool tt_key_excess_precision(const uint64_t *words);
 
 /* ---- compiler --------------------------------------------------------------------------------------------------- */
 
@@ -336,7 +339,7 @@ struct tt_device {
   tt_cache *cache;
   bool is_cpu; /* programs run on the thread that starts them; else the device computes by itself */
   tt_target target;
-  atomic_bool forked, launch_blocking, defer;
+  atomic_bool forked, launch_blocking, defer, excess_precision;
   atomic_flag dispatching; /* the dispatch flag */
   uint64_t stamp;
   tt_key key;

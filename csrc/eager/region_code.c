@@ -209,6 +209,7 @@ static tt_region_code *code_create(tt_device *d, int count, const bool *wanted, 
     code_take_arrays(c, &a);
     code_take_checks(c);
     for (int n = 0; n < count; n++) c->own.cost += c->nodes[n].wanted ? c->nodes[n].program->cost : 0;
+    c->own.excess_precision = r->nodes[0].plan->code.excess_precision; /* as all of them: a change ends the region */
     c->name = code_name(c);
     c->code = &c->own;
   }

@@ -176,11 +176,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("_fusion_stats", &fusion_stats);
   m.def("_set_defer", &set_defer);
   m.def("_get_defer", &get_defer);
-  m.def("_set_context_precision", torch::wrap_pybind_function(tt::set_context_precision));  // may warn
+  m.def("_set_excess_precision", [](bool on) { tt::check(tt_device_set_excess_precision(tt::device(), on)); });
+  m.def("_excess_precision", [] {
+    const tt_device* d = tt::device_if_open();
+    return d && tt_device_excess_precision(d);
+  });
+  m.def("_warn_of_passes", torch::wrap_pybind_function(tt::warn_of_passes));
+  m.def("_set_context_precision", &tt::set_context_precision);
   m.def("_context_precision", &tt::context_precision);
   m.def("_precision", torch::wrap_pybind_function([] {
     return std::make_pair(tt::precision_of(tt::Product::Matmul), tt::precision_of(tt::Product::Conv));
   }));
-  m.def("_set_backend_precision", torch::wrap_pybind_function(tt::set_backend_precision));
+  m.def("_set_backend_precision", &tt::set_backend_precision);
   m.def("_backend_precision", &tt::backend_precision);
 }

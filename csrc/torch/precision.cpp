@@ -19,19 +19,6 @@ using at::Float32Backend;
 using at::Float32Op;
 using at::Float32Precision;
 
-// ---- the warning -------------------------------------------------------------------------------------------------
-
-void warn_once(int precision) {
-  static std::once_flag high, highest;
-  if (precision != HLO_PRECISION_HIGH && precision != HLO_PRECISION_HIGHEST) return;
-  const bool is_high = precision == HLO_PRECISION_HIGH;
-  std::call_once(is_high ? high : highest, [&] {
-    TORCH_WARN("<TorchTpu/Performance/> float32 products at precision \"", is_high ? "high" : "highest", "\" take ",
-               is_high ? 3 : 6, " passes of a TPU's matrix unit instead of 1. If bfloat16 products are exact enough, leave "
-               "torch.tpu.precision at \"default\", or call torch.set_float32_matmul_precision(\"medium\").");
-  });
-}
-
 // ---- the context -------------------------------------------------------------------------------------------------
 
 // PyTorch carries these objects to the threads of the autograd engine. Ours is the small int that Python keeps one of.
@@ -78,6 +65,17 @@ int precision_from_pytorch() {
 
 }  // namespace
 
+void warn_of_passes(int precision) {
+  static std::once_flag high, highest;
+  if (precision != HLO_PRECISION_HIGH && precision != HLO_PRECISION_HIGHEST) return;
+  const bool is_high = precision == HLO_PRECISION_HIGH;
+  std::call_once(is_high ? high : highest, [&] {
+    TORCH_WARN("<TorchTpu/Performance/> float32 products at precision \"", is_high ? "high" : "highest", "\" take ",
+               is_high ? 3 : 6, " passes of a TPU's matrix unit instead of 1. If bfloat16 products are exact enough, leave "
+               "torch.tpu.precision at \"default\", or call torch.set_float32_matmul_precision(\"medium\").");
+  });
+}
+
 int context_precision() {
   using at::impl::ThreadLocalPythonObjects;
   if (!context_used.load(std::memory_order_relaxed) || !ThreadLocalPythonObjects::contains(kContext)) return -1;
@@ -92,7 +90,6 @@ void set_context_precision(int precision) {
   using at::impl::ThreadLocalPythonObjects;
   if (precision < 0) return ThreadLocalPythonObjects::erase(kContext);
   TORCH_CHECK_VALUE(precision <= HLO_PRECISION_HIGHEST, "precision: expected 0, 1 or 2, got ", precision);
-  warn_once(precision);
   context_used = true;
   ThreadLocalPythonObjects::set(kContext, std::make_shared<c10::SafePyObject>(PyLong_FromLong(precision), getPyInterpreter()));
 }
@@ -103,7 +100,7 @@ int precision_of(Product product) {
   if (p < 0) p = precision_from(settings[0].value);
   if (p < 0) p = precision_from_pytorch();
   if (p < 0) p = HLO_PRECISION_DEFAULT;
-  warn_once(p);
+  warn_of_passes(p);
   return p;
 }
 
@@ -112,9 +109,7 @@ std::string backend_precision(const std::string& op) { return at::precision2str(
 void set_backend_precision(const std::string& op, const std::string& value) {
   TORCH_CHECK_VALUE(value == "none" || value == "ieee" || value == "tf32" || value == "bf16",
                     "fp32_precision: expected 'none', 'ieee', 'tf32' or 'bf16', got '", value, "'");
-  const auto p = at::str2precision(value);
-  warn_once(precision_from(p));
-  setting(op).value = p;
+  setting(op).value = at::str2precision(value);
 }
 
 }  // namespace tt

@@ -7,8 +7,11 @@ namespace tt {
 
 enum class Product { Matmul, Conv };
 
-// A hlo_precision for a call of this thread. The first high one and the first highest one warn.
+// A hlo_precision for a call of this thread. Warns of its passes.
 int precision_of(Product product);
+
+// Once in the process for high and once for highest.
+void warn_of_passes(int precision);
 
 // The context's precision, or -1. It goes with autograd's graph tasks to the threads that run them.
 int context_precision();

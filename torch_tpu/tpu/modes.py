@@ -92,6 +92,7 @@ class precision:
         self.previous: list[int] = []
 
     def __enter__(self):
+        _C._warn_of_passes(int(self.precision))  # first: warnings may be errors
         self.previous.append(_C._context_precision())
         _C._set_context_precision(int(self.precision))
         return self
