@@ -159,6 +159,9 @@ void tt_result_none(tt_lower *l);
 /* Writes a tensor argument in place, beside the results: running statistics, optimizer state. Cast to its dtype. */
 void tt_update(tt_lower *l, int arg, hlo_value value);
 void tt_list_update(tt_lower *l, int arg, int k, hlo_value value);
+/* The next member of the lists begins: what is read from here on has all that was written until now, since the same tensor
+ * may be in a list twice. */
+void tt_list_next(tt_lower *l);
 /* The program fails with `code` and `message` (a literal) if any element of `ok` (i1) is false. Reported at the next
  * synchronisation. */
 void tt_check(tt_lower *l, hlo_value ok, tt_status_code code, const char *message);

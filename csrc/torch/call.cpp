@@ -188,7 +188,14 @@ void Call::run() {
       results_ = many_.data();
       capacity_ = static_cast<int>(many_.size());
     }
-  tt_status status = dispatch(b.has_meta_);
+  // Lists given as out= may overlap what is read: all is read first there, unlike in place.
+  const bool results_first = b.is_out_ && b.row_->each;
+  if (results_first) call_.write_count = 0;
+  tt_status status = dispatch(b.has_meta_ && !results_first);
+  if (results_first) {
+    check(status);
+    return write_outs();
+  }
   if (C10_UNLIKELY(status && b.is_out_ && tt_status_get_code(status) == TT_INVALID_ARGUMENT)) {
     tt_status_free(status);
     call_.write_count = 0;
