@@ -77,6 +77,7 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
   d->quick_options = compile_options_text(d->is_cpu, true, options->xla_options);
   atomic_init(&d->launch_blocking, options->launch_blocking);
   pthread_mutex_init(&d->check_lock, NULL);
+  tt_memory_init(d);
   atomic_init(&d->defer, options->defer);
   d->region.serial = 1;
   tt_stream_init(d);
@@ -103,6 +104,7 @@ void tt_device_close(tt_device *d) {
   tt_cache_destroy(d->cache);
   tt_client_destroy(d->client);
   pthread_mutex_destroy(&d->check_lock);
+  pthread_mutex_destroy(&d->arrays_lock);
   free(d->plugin_path);
   free(d->xla_options);
   free(d->quick_options);

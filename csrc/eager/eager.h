@@ -121,6 +121,24 @@ typedef struct tt_memory_stats {
 tt_memory_stats tt_device_memory(const tt_device *d);
 void tt_device_reset_peak_memory(tt_device *d);
 
+/* Who uses the memory. Arrays below 1 KiB are counted in tt_memory_stats only. An array is what tensors are views over: it has
+ * the shape of its storage. */
+typedef struct tt_live_array { /* arrays of one type */
+  int64_t count, bytes;        /* how many; of each */
+  tt_dtype dtype;
+  int rank;
+  const int64_t *dims;
+} tt_live_array;
+typedef struct tt_live_arrays {
+  int count;
+  tt_live_array *arrays; /* the most bytes in all first */
+  int64_t *dims;         /* of all of them */
+} tt_live_arrays;
+tt_live_arrays tt_device_live_arrays(tt_device *d);
+void tt_live_arrays_free(tt_live_arrays *all);
+/* The first `most` of them as a table, with a last line for the others, without a newline at the end. free() it. */
+char *tt_device_memory_table(tt_device *d, int most);
+
 typedef struct tt_cache_stats {
   int64_t requests, hits, compilations, inlined, queued, donated;
   double compile_seconds;

@@ -16,6 +16,10 @@
 
 typedef enum tt_value_state { TT_VALUE_PENDING, TT_VALUE_READY, TT_VALUE_FAILED } tt_value_state;
 
+typedef struct tt_value_link {
+  struct tt_value_link *next, *previous; /* null: in no list */
+} tt_value_link;
+
 typedef struct tt_value {
   atomic_int refs;
   atomic_int queued_refs; /* of them: those of queued tasks, which run before whatever comes next */
@@ -30,6 +34,7 @@ typedef struct tt_value {
   tt_number splat;
   uint64_t region; /* the region that it was last used in, and its number there; under the dispatch flag */
   int region_number;
+  tt_value_link link; /* in the list of the device's arrays; under its lock */
   int64_t own_dims[];
 } tt_value;
 
@@ -362,6 +367,8 @@ struct tt_device {
   /* These by anyone. What died without the flag is still in the live counts. */
   atomic_llong gone_bytes, gone_values, programs;
   tt_region_stats region_stats; /* under the dispatch flag */
+  pthread_mutex_t arrays_lock;
+  tt_value_link arrays; /* that are alive: a ring */
 };
 
 int tt_usable_cores(void);
@@ -408,6 +415,10 @@ static inline int64_t tt_memory_live(const tt_device *d) {
   return atomic_load_explicit(&d->live_bytes, memory_order_relaxed) -
          atomic_load_explicit(&d->gone_bytes, memory_order_relaxed);
 }
+void tt_memory_init(tt_device *d);
+/* Puts a value with its bytes on the list of arrays that are alive; takes it off, if it is there. On any thread. */
+void tt_memory_list(tt_value *v);
+void tt_memory_unlist(tt_value *v);
 /* Fails with TT_OUT_OF_MEMORY if `bytes` more would exceed the limit. */
 tt_status tt_memory_reserve(tt_device *d, int64_t bytes) TT_MUST_USE;
 

@@ -45,6 +45,21 @@ py::dict memory_stats() {
   return out;
 }
 
+py::list live_arrays() {
+  py::list out;
+  tt_device* d = tt::device_if_open();
+  if (!d) return out;
+  tt_live_arrays all = tt_device_live_arrays(d);
+  for (int i = 0; i < all.count; i++) {
+    const tt_live_array& a = all.arrays[i];
+    py::tuple shape(a.rank);
+    for (int k = 0; k < a.rank; k++) shape[static_cast<size_t>(k)] = a.dims[k];
+    out.append(py::make_tuple(a.count, a.bytes, tt::scalar_type_of(a.dtype), shape));
+  }
+  tt_live_arrays_free(&all);
+  return out;
+}
+
 py::dict op_counts() {
   py::dict out;
   for (const auto& b : tt::bound_overloads())
@@ -159,6 +174,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("_shutdown", &tt::shutdown);
   m.def("_plugin_info", &plugin_info);
   m.def("_memory_stats", &memory_stats);
+  m.def("_live_arrays", &live_arrays);
+  m.def("_memory_table", &tt::memory_table);
   m.def("_reset_peak_memory", [] {
     if (tt_device* d = tt::device_if_open()) tt_device_reset_peak_memory(d);
   });
