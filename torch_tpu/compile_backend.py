@@ -1,8 +1,143 @@
-"""The backend name ``tpu`` of ``torch.compile``."""
+"""``torch.compile(model, backend="tpu")``: Dynamo's graphs as StableHLO programs."""
+
+import itertools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.utils import counters
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from torch_tpu import _graph
+
+log = logging.getLogger(__name__)
+_numbers = itertools.count()
 
 
-def tpu(graph, example_inputs, **options):
-    raise NotImplementedError(
-        'torch.compile(backend="tpu") is not implemented in this version of torch_tpu. Run the model eagerly on the '
-        'device tpu, or use torch.compile(backend="aot_eager"), which runs the compiled graph operator by operator.'
-    )
+@dataclass
+class TpuCompileDebug:
+    """What became of one graph; ``options={"debug_callback": f}`` calls ``f`` with it each time a program of the graph is compiled.
+
+    Texts are empty until there is something: the backward ones until the first backward.
+    """
+
+    pre_autograd_fx_code: str = ""
+    pre_autograd_fx_readable: str = ""
+    post_autograd_fx_forward_code: str = ""
+    post_autograd_fx_forward_readable: str = ""
+    post_autograd_fx_backward_code: str = ""
+    post_autograd_fx_backward_readable: str = ""
+    stablehlo_forward_text: str = ""
+    stablehlo_backward_text: str = ""
+    compiled_executables: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class Options:
+    """What ``torch.compile(..., options={...})`` takes.
+
+    async_compile: compile in the background; calls run operator by operator until the program is there.
+    num_dynamic_buckets, bucket_size: reserved for bounded dynamic sizes. Each size is compiled by itself in this version.
+    serializable: reserved for AOTAutograd's cache, which is not used in this version. Programs are kept by the compile cache.
+    debug_callback: see ``TpuCompileDebug``.
+    custom_module_name, name: what the programs are called.
+    """
+
+    async_compile: bool = False
+    num_dynamic_buckets: int = 1
+    bucket_size: int = 128
+    serializable: bool = True
+    debug_callback: Callable[[TpuCompileDebug], None] | None = None
+    custom_module_name: str = ""
+    name: str = ""
+
+    @classmethod
+    def parse(cls, options: dict[str, Any] | None) -> "Options":
+        """Raises RuntimeError for a name that isn't one, or a value that can't be."""
+        known = list(cls.__dataclass_fields__)
+        for key, value in (options or {}).items():
+            if key not in known:
+                raise RuntimeError(f"Unexpected option {key!r} of torch.compile(backend='tpu'), known options are {known}")
+            if key == "debug_callback":
+                if value is not None and not callable(value):
+                    raise RuntimeError(f"option 'debug_callback' takes a function, got {value!r}")
+            elif type(value) is not type(getattr(cls, key)):
+                raise RuntimeError(f"option {key!r} takes a value of type {type(getattr(cls, key)).__name__}, got {value!r}")
+        parsed = cls(**(options or {}))
+        if not 1 <= parsed.num_dynamic_buckets <= 8:
+            raise RuntimeError(f"option 'num_dynamic_buckets' is between 1 and 8, got {parsed.num_dynamic_buckets}")
+        if parsed.bucket_size < 1:
+            raise RuntimeError(f"option 'bucket_size' is at least 1, got {parsed.bucket_size}")
+        return parsed
+
+
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def _decompositions() -> dict[Any, Any]:
+    """PyTorch's decompositions of what has no lowering of its own: the rest stays whole."""
+    from torch._decomp import core_aten_decompositions
+
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return {op: f for op, f in core_aten_decompositions().items()
+            if not (isinstance(op, torch._ops.OpOverload) and has(op.name(), "PrivateUse1"))}
+
+
+class _Compilers:
+    """AOTAutograd's compilers of one Dynamo graph."""
+
+    def __init__(self, module: fx.GraphModule, options: Options):
+        self.options = options
+        self.name = options.custom_module_name or options.name or f"graph{next(_numbers)}"
+        self.debug = TpuCompileDebug()
+        if options.debug_callback:
+            self.debug.pre_autograd_fx_code = module.code
+            self.debug.pre_autograd_fx_readable = module.print_readable(print_output=False)
+
+    def compile(self, kind: str, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[[list[Any]], Any]:
+        counters["tpu"]["graphs"] += 1
+        on_compiled = None
+        if self.options.debug_callback:
+            side = "backward" if kind == "backward" else "forward"
+            setattr(self.debug, f"post_autograd_fx_{side}_code", module.code)
+            setattr(self.debug, f"post_autograd_fx_{side}_readable", module.print_readable(print_output=False))
+
+            def on_compiled(graph: Any) -> None:
+                setattr(self.debug, f"stablehlo_{side}_text", graph.text())
+                self.debug.compiled_executables.append(graph)
+                self.options.debug_callback(self.debug)
+
+        suffix = "" if kind == "inference" else f"_{kind}"
+        return _graph.Compiled(module, self.name + suffix, self.options.async_compile, on_compiled).function
+
+    def forward(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[[list[Any]], Any]:
+        return self.compile("forward", module, example_inputs)
+
+    def backward(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[[list[Any]], Any]:
+        return self.compile("backward", module, example_inputs)
+
+    def inference(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[[list[Any]], Any]:
+        return self.compile("inference", module, example_inputs)
+
+
+def tpu(module: fx.GraphModule, example_inputs: list[Any], *, mode: str | None = None,
+        options: dict[str, Any] | None = None) -> Callable[..., Any]:
+    """The backend. ``mode`` is one of PyTorch's names, none of which changes anything here; ``options``: see ``Options``.
+
+    Raises RuntimeError for options that do not exist.
+    """
+    if mode is not None and mode not in _MODES:
+        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(_MODES)}")
+    compilers = _Compilers(module, Options.parse(options))
+    return aot_autograd(
+        fw_compiler=compilers.forward,
+        bw_compiler=compilers.backward,
+        inference_compiler=compilers.inference,
+        decompositions=_decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )(module, example_inputs)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/strbuf.h"
-#include "eager/internal.h"
+#include "eager/graph_internal.h"
 #include "kernels/kernels.h"
 
 /* About 50 us of work on one core: below, a thread switch costs more than it hides. With one core it hides nothing. */
@@ -88,10 +88,11 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
 
 void tt_device_close(tt_device *d) {
   if (!d || atomic_load(&d->forked)) return; /* in a child, neither the thread nor the plugin can be stopped */
-  tt_region_discard(d);
+  tt_region_discard(&d->region);
   tt_stream_stop(d);
   tt_compiler_stop(d);
   tt_checks_drain(d);
+  tt_graph_sweep(d, true);
   tt_status_free(d->unseen);
   for (int i = 0; i < TT_NUMBER_CACHE; i++) tt_value_release(d->number_cache[i].value);
   for (size_t i = 0; i < d->plans.capacity; i++) tt_plan_free(d->plans.slots[i]);

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eager/internal.h"
+#include "eager/graph_internal.h"
 
 enum { STACK_VALUES = 24 };
 
@@ -122,6 +122,8 @@ static tt_status run_gather_inputs(tt_device *d, tt_plan *plan, const tt_call *c
     tt_value *v = r->inputs[i] = storages[p->input_storages[i]]->value;
     tt_value_state state = tt_value_get_state(v);
     if (state == TT_VALUE_FAILED) return tt_value_failure(v);
+    if (state == TT_VALUE_PENDING && v->captured)
+      return tt_status_make(TT_NOT_IMPLEMENTED, "%s needs a tensor that is being captured by another thread", p->name);
     *out_now &= state == TT_VALUE_READY;
   }
   run_mark_donations(d, r, p, *out_now);
@@ -236,10 +238,15 @@ static tt_status dispatch_blocking(tt_device *d) {
 /* A plan was found. Flag held. False, and nothing done, if the plan must be compiled first. */
 static bool dispatch_plan(tt_device *d, tt_plan *plan, const tt_call *call, tt_new_result *out_results, int capacity,
                           tt_status *out_status) {
+  tt_capture *capture = tt_capture_current();
   bool defer = atomic_load_explicit(&d->defer, memory_order_relaxed);
   if (plan->program->result_count > capacity) {
     *out_status = tt_status_make(TT_INTERNAL, "%s gives %d results, room for %d", plan->program->name,
                                  plan->program->result_count, capacity);
+    return true;
+  }
+  if (capture) {
+    *out_status = tt_capture_record(capture, plan, call, d->key.storages, out_results);
     return true;
   }
   if (defer) {

@@ -27,6 +27,7 @@ typedef struct tt_value {
   uint8_t holds;       /* TT_HOLDS_SPLAT or TT_HOLDS_ARRAY */
   tt_array_type type;  /* dims: `own_dims`, or a plan's memory */
   bool counted;        /* in the memory statistics */
+  bool captured;       /* exists only while a graph is captured: it never becomes ready */
   int64_t bytes;       /* counted against the device's memory; 0 for splats, what was donated, what isn't made yet */
   tt_device *device;
   tt_pjrt_buffer *buffer; /* READY arrays */
@@ -82,6 +83,8 @@ struct tt_storage {
   int index;
 };
 
+/* A storage that holds a splat holds an array of the same numbers from here on. */
+tt_status tt_storage_materialise(tt_storage *s) TT_MUST_USE;
 /* As tt_storage_create, holding `value` (takes the reference). The dispatch flag must be held. */
 tt_storage *tt_storage_create_result(tt_device *d, tt_value *value);
 
@@ -259,7 +262,8 @@ typedef struct tt_region_node {
   int first_output; /* the number of its first output */
 } tt_region_node;
 
-typedef struct tt_region { /* the open region; under the dispatch flag */
+typedef struct tt_region { /* the device's open one, under the dispatch flag; or that of a capture */
+  bool is_capture;
   uint64_t serial;         /* what tt_value.region says of the values in it */
   tt_region_node *nodes;
   int node_count, node_capacity;
@@ -280,7 +284,10 @@ tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_
                            tt_new_result *out_results) TT_MUST_USE;
 /* Lets the first `count` nodes run. Flag held. */
 tt_status tt_region_flush(tt_device *d, int count, tt_flush_reason reason) TT_MUST_USE;
-void tt_region_discard(tt_device *d);
+void tt_region_discard(tt_region *r);
+/* The same as recording, into any region and without ever ending it. Nothing has changed on failure. Flag held. */
+tt_status tt_region_add(tt_device *d, tt_region *r, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
+                        tt_new_result *out_results) TT_MUST_USE;
 
 /* A region's structure: what its code depends on. */
 typedef struct tt_region_code {
@@ -290,6 +297,7 @@ typedef struct tt_region_code {
   bool *made;               /* which values the code returns; a superset of what is wanted will do */
   struct tt_region_code *next; /* the same structure, other results */
   tt_code own, *code;       /* a lone call's code is its plan's */
+  tt_plan *lone;            /* then that plan */
   tt_module_node *nodes;
   int node_count, value_count, wanted_count;
   int *node_inputs;
@@ -312,6 +320,10 @@ typedef struct tt_region_table {
 /* The code of the open region's first `count` nodes that makes at least the values marked in `wanted`; begins to
  * compile it if need be. Flag held. */
 tt_region_code *tt_region_code_get(tt_device *d, int count, const bool *wanted);
+/* Code of a region's first `count` nodes that makes the values marked in `wanted`; nothing is compiled yet. */
+tt_region_code *tt_region_code_create(const tt_region *r, int count, const bool *wanted);
+void tt_region_code_free(tt_region_code *c);
+tt_source tt_region_code_source(const tt_region_code *c);
 void tt_region_table_clear(tt_device *d);
 
 /* ---- repeat: finds sequences of calls that come again ----------------------------------------------------------- */
@@ -351,6 +363,8 @@ struct tt_device {
   tt_plan_table plans;
   tt_region region;
   tt_region_table regions;
+  uint64_t capture_serial;
+  struct tt_graph *dead_graphs; /* destroyed while they ran */
   tt_repeat repeat;
   tt_compiler compiler;
   tt_pool values, storages; /* of results */
@@ -402,6 +416,8 @@ tt_status tt_numbers_pack(tt_device *d, const tt_plan *plan, const tt_call *call
                           tt_value **out_value) TT_MUST_USE;
 /* Writes the call's numbers as the pack holds them; room for number_count of them. Flag held. */
 void tt_numbers_write(const tt_plan *plan, const tt_call *call, tt_storage *const *storages, tt_pack pack, char *out);
+/* One number as a pack holds it. */
+void tt_number_write(const tt_number *n, tt_pack pack, void *out);
 /* A pack as a value. */
 tt_status tt_numbers_upload(tt_device *d, tt_pack pack, int count, const void *data, tt_value **out_value) TT_MUST_USE;
 

@@ -16,7 +16,7 @@ static tt_number number_fetch(const tt_call *call, tt_storage *const *storages, 
   return (tt_number){0};
 }
 
-static void number_write(const tt_number *n, tt_pack pack, void *out) {
+void tt_number_write(const tt_number *n, tt_pack pack, void *out) {
   bool integral = tt_dtype_is_integral((tt_dtype)n->dtype);
   double re = integral ? (double)n->i : n->re, im = integral ? 0 : n->im;
   switch (pack) {
@@ -34,7 +34,7 @@ void tt_numbers_write(const tt_plan *plan, const tt_call *call, tt_storage *cons
   size_t width = tt_dtype_bytes(tt_pack_dtype(pack));
   for (int i = 0; i < p->number_count; i++) {
     tt_number n = number_fetch(call, storages, &p->numbers[i]);
-    number_write(&n, pack, out + (size_t)i * width);
+    tt_number_write(&n, pack, out + (size_t)i * width);
   }
 }
 

@@ -27,12 +27,23 @@ static void region_add_value(tt_region *r, tt_value *v) {
   r->values[r->value_count++] = v;
 }
 
+/* A value from outside of a capture: the device's region may have numbered it too, so it is looked for. There are few. */
+static int region_foreign(tt_region *r, tt_value *v) {
+  for (int i = 0; i < r->value_count; i++)
+    if (r->values[i] == v) return i;
+  tt_value_retain(v);
+  r->values[r->value_count] = v;
+  return r->value_count++;
+}
+
 static void region_add_input(tt_region *r, tt_value *v) {
-  if (v->region != r->serial) {
+  bool known = v->region == r->serial;
+  if (!known && !r->is_capture) {
     tt_value_retain(v);
     region_add_value(r, v);
+    known = true;
   }
-  r->inputs[r->input_count++] = v->region_number;
+  r->inputs[r->input_count++] = known ? v->region_number : region_foreign(r, v);
 }
 
 static void region_add_numbers(tt_region *r, tt_plan *plan, const tt_call *call, tt_storage *const *storages) {
@@ -56,28 +67,30 @@ static int64_t node_memory(const tt_program *p) {
 }
 
 /* A promise: one reference for the region, one for whoever gets it. */
-static tt_value *region_promise(tt_device *d, const tt_array_type *type) {
+static tt_value *region_promise(tt_device *d, tt_region *r, const tt_array_type *type) {
   tt_value *v = tt_value_create_deferred(d, type);
+  v->captured = r->is_capture;
   tt_value_retain(v);
-  region_add_value(&d->region, v);
-  d->region.bytes += tt_array_bytes(type);
+  region_add_value(r, v);
+  r->bytes += tt_array_bytes(type);
   return v;
 }
 
-static void region_add_outputs(tt_device *d, const tt_program *p, tt_storage *const *storages, tt_new_result *out_results) {
+static void region_add_outputs(tt_device *d, tt_region *r, const tt_program *p, tt_storage *const *storages,
+                               tt_new_result *out_results) {
   for (int i = 0; i < p->result_count; i++) {
     const tt_result_info *info = &p->results[i];
     out_results[i] = tt_result_of(info);
     if (info->none || info->write >= 0) continue;
-    out_results[i].storage = tt_storage_create_result(d, region_promise(d, &info->array));
+    out_results[i].storage = tt_storage_create_result(d, region_promise(d, r, &info->array));
   }
   for (int w = 0; w < p->written_count; w++) {
     tt_storage *s = storages[p->written_storages[w]];
     tt_value *old = s->value;
-    s->value = region_promise(d, &p->written_types[w]);
+    s->value = region_promise(d, r, &p->written_types[w]);
     tt_value_release_held(old);
   }
-  if (p->has_check) tt_value_release(region_promise(d, &p->output_types[p->output_count - 1])); /* its code reads it */
+  if (p->has_check) tt_value_release(region_promise(d, r, &p->output_types[p->output_count - 1])); /* its code reads it */
 }
 
 static tt_status region_check_inputs(const tt_program *p, tt_storage *const *storages) {
@@ -122,12 +135,10 @@ tt_status tt_region_reserve(tt_device *d, const tt_program *p) {
   return tt_memory_reserve(d, bytes);
 }
 
-tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
-                           tt_new_result *out_results) {
-  tt_region *r = &d->region;
+tt_status tt_region_add(tt_device *d, tt_region *r, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
+                        tt_new_result *out_results) {
   const tt_program *p = plan->program;
   TT_TRY(region_check_inputs(p, storages));
-  region_cut_before(d, p);
   grow(&r->nodes, &r->node_capacity, r->node_count + 1, sizeof *r->nodes);
   grow(&r->inputs, &r->input_capacity, r->input_count + p->input_count, sizeof *r->inputs);
   grow(&r->values, &r->value_capacity, r->value_count + p->input_count + p->output_count, sizeof *r->values);
@@ -136,9 +147,17 @@ tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_
   for (int i = 0; i < p->input_count; i++) region_add_input(r, storages[p->input_storages[i]]->value);
   region_add_numbers(r, plan, call, storages);
   node->first_output = r->value_count;
-  region_add_outputs(d, p, storages, out_results);
+  region_add_outputs(d, r, p, storages, out_results);
   r->node_count++;
   r->memory_bytes += node_memory(p);
+  return TT_OK;
+}
+
+tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
+                           tt_new_result *out_results) {
+  TT_TRY(region_check_inputs(plan->program, storages));
+  region_cut_before(d, plan->program);
+  TT_TRY(tt_region_add(d, &d->region, plan, call, storages, out_results));
   d->region_stats.recorded++;
   region_cut_after(d, plan);
   return TT_OK;
@@ -325,8 +344,7 @@ tt_status tt_device_flush(tt_device *d, tt_flush_reason reason) {
   return status;
 }
 
-void tt_region_discard(tt_device *d) {
-  tt_region *r = &d->region;
+void tt_region_discard(tt_region *r) {
   for (int v = 0; v < r->value_count; v++) tt_value_release(r->values[v]);
   free(r->values);
   free(r->nodes);

@@ -172,6 +172,7 @@ static void code_take_single(tt_region_code *c, tt_plan *plan) {
   const tt_program *p = plan->program;
   const tt_module_node *node = &c->nodes[0];
   int new_count = (int)(p->written_types - p->output_types), outputs = new_count + p->written_count;
+  c->lone = plan;
   c->code = &plan->code;
   c->inputs = tt_malloc(((size_t)p->input_count + 1) * sizeof *c->inputs);
   c->outputs = tt_malloc(((size_t)outputs + 1) * sizeof *c->outputs);
@@ -187,14 +188,9 @@ static void code_take_single(tt_region_code *c, tt_plan *plan) {
   }
 }
 
-static tt_region_code *code_create(tt_device *d, int count, const bool *wanted, tt_hash128 hash, size_t word_count) {
-  const tt_region *r = &d->region;
+tt_region_code *tt_region_code_create(const tt_region *r, int count, const bool *wanted) {
   int value_count = count < r->node_count ? r->nodes[count].first_value : r->value_count;
   tt_region_code *c = tt_calloc(1, sizeof *c);
-  c->hash = hash;
-  c->word_count = word_count;
-  c->words = tt_malloc((word_count + 1) * sizeof *c->words);
-  memcpy(c->words, d->regions.scratch, word_count * sizeof *c->words);
   c->value_count = value_count;
   c->made = tt_calloc((size_t)value_count + 1, sizeof *c->made);
   int *scratch = tt_malloc(2 * ((size_t)value_count + 1) * sizeof *scratch);
@@ -217,6 +213,10 @@ static tt_region_code *code_create(tt_device *d, int count, const bool *wanted, 
   return c;
 }
 
+tt_source tt_region_code_source(const tt_region_code *c) {
+  return c->code == &c->own ? (tt_source){code_print, c, c->name} : tt_plan_source(c->lone);
+}
+
 tt_region_code *tt_region_code_get(tt_device *d, int count, const bool *wanted) {
   tt_region_table *t = &d->regions;
   const tt_region *r = &d->region;
@@ -226,18 +226,21 @@ tt_region_code *tt_region_code_get(tt_device *d, int count, const bool *wanted) 
   tt_region_code **slot = table_slot(t, hash, t->scratch, words), *c = *slot;
   while (c && !code_makes(c, r, count, wanted)) c = c->next;
   if (!c) {
-    c = code_create(d, count, wanted, hash, words);
+    c = tt_region_code_create(r, count, wanted);
+    c->hash = hash;
+    c->word_count = words;
+    c->words = tt_malloc((words + 1) * sizeof *c->words);
+    memcpy(c->words, t->scratch, words * sizeof *c->words);
     t->count += !*slot;
     c->next = *slot;
     *slot = c;
     d->region_stats.programs += c->wanted_count > 0 && c->code == &c->own;
   }
-  if (c->wanted_count)
-    tt_code_begin(d, c->code, c->code == &c->own ? (tt_source){code_print, c, c->name} : tt_plan_source(r->nodes[0].plan));
+  if (c->wanted_count) tt_code_begin(d, c->code, tt_region_code_source(c));
   return c;
 }
 
-static void code_free(tt_region_code *c) {
+void tt_region_code_free(tt_region_code *c) {
   tt_code_clear(&c->own);
   for (int pack = 0; pack < TT_PACK_COUNT; pack++) {
     tt_value_release(c->packs[pack]);
@@ -260,7 +263,7 @@ void tt_region_table_clear(tt_device *d) {
   for (size_t i = 0; i < t->capacity; i++)
     for (tt_region_code *c = t->slots[i], *next; c; c = next) {
       next = c->next;
-      code_free(c);
+      tt_region_code_free(c);
     }
   free(t->slots);
   free(t->scratch);

@@ -246,6 +246,19 @@ tt_status tt_storage_read_element(tt_storage *s, tt_dtype dtype, int64_t offset,
   return TT_OK;
 }
 
+tt_status tt_storage_materialise(tt_storage *s) {
+  tt_value *v = storage_snapshot(s), *fresh = NULL;
+  tt_status status = TT_OK;
+  if (v && v->holds == TT_HOLDS_SPLAT) {
+    void *data = number_spread(&v->splat, (tt_dtype)v->type.dtype, tt_array_numel(&v->type));
+    status = value_upload(s->device, (tt_dtype)v->type.dtype, v->type.rank, v->type.dims, data, &fresh);
+    free(data);
+  }
+  if (fresh) storage_swap(s, fresh);
+  tt_value_release(v);
+  return status;
+}
+
 /* Rare (resize_ and set_ on used memory), so through the host: the type of the array stays where the size allows it.
  * Takes v's reference. */
 static tt_status value_resize(tt_value *v, int64_t from_bytes, int64_t to_bytes, tt_value **out_value) {

@@ -47,7 +47,7 @@ static tt_value *value_init(tt_value *v, tt_device *d, tt_holds holds, const tt_
   v->type = *type;
   v->bytes = holds == TT_HOLDS_ARRAY ? tt_array_bytes(type) : 0;
   v->device = d;
-  v->counted = false;
+  v->counted = v->captured = false;
   v->buffer = NULL;
   v->error = TT_OK;
   v->region = 0;
@@ -137,6 +137,8 @@ static bool value_is_settled(void *v) { return tt_value_get_state(v) != TT_VALUE
 /* Reading ends the open region whatever the state of the value, which depends on how far the device has got: regions
  * must end at the same places in every process. */
 tt_status tt_value_wait(tt_value *v, tt_flush_reason reason) {
+  if (v->captured && !value_is_settled(v))
+    return tt_status_make(TT_NOT_IMPLEMENTED, "the contents of a tensor are needed while a graph is captured, when it has none");
   if (tt_device_defer(v->device) && v->holds == TT_HOLDS_ARRAY) TT_TRY(tt_device_flush(v->device, reason));
   if (!value_is_settled(v)) TT_TRY(tt_stream_wait(v->device, value_is_settled, v));
   return tt_value_get_state(v) == TT_VALUE_FAILED ? tt_value_failure(v) : TT_OK;

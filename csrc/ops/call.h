@@ -37,6 +37,7 @@ typedef enum tt_number_category { TT_NUMBER_PYTHON, TT_NUMBER_ZERO_DIM } tt_numb
 typedef struct tt_number {
   uint8_t dtype;    /* Python numbers: BOOL, I64, F64 or C128; 0-dim tensors: their own */
   uint8_t category; /* tt_number_category */
+  uint16_t input;   /* captures: 1 + which number of the graph's it is; 0: none, it stays as it is */
   int64_t i;        /* integers and bool */
   double re, im;    /* floats and complex */
 } tt_number;

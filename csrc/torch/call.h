@@ -61,7 +61,7 @@ class Call {
   }
   tt_number& put_number(tt_dtype dtype) {
     tt_number& n = next(TT_ARG_NUMBER).number;
-    n = {static_cast<uint8_t>(dtype), TT_NUMBER_PYTHON, 0, 0, 0};
+    n = {static_cast<uint8_t>(dtype), TT_NUMBER_PYTHON, 0, 0, 0, 0};
     return n;
   }
   template <class List, class Member>

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "torch/device.h"
+#include "torch/graph.h"
 #include "torch/typed.h"
 
 extern "C" {
@@ -36,7 +37,17 @@ bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
 }
 bool is_whole(const at::Tensor& t) { return t.storage_offset() == 0 && t.nbytes() == t.storage().nbytes(); }
 
+// A number that each run of a graph gets anew.
+void copy_captured_number(const at::Tensor& self, const at::Tensor& src) {
+  const tt_tensor t = view_of(self);
+  const tt_number number = number_of(src);
+  bool done = false;
+  check(tt_storage_fill(&t, &number, &done));
+  TORCH_CHECK_NOT_IMPLEMENTED(done, "a number of a compiled graph is written to a part of a tensor");
+}
+
 void copy_to_device(const at::Tensor& self, const at::Tensor& src, bool non_blocking) {
+  if (captured_number(src.const_data_ptr())) return copy_captured_number(self, src);
   if (same_bytes(self, src) && is_whole(self)) return upload(storage_of(self), src);
   const at::Tensor expanded = src.expand(self.sizes());
   const tt_tensor t = view_of(self);

@@ -1,4 +1,5 @@
 #include "torch/device.h"
+#include "torch/graph.h"
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
@@ -224,14 +225,21 @@ tt_storage* storage_of(const at::TensorBase& t) {
   return static_cast<tt_storage*>(ptr.get_context());
 }
 
-at::Tensor make_tensor(tt_storage* storage, at::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+c10::Storage wrap_storage(tt_storage* storage) {
   const auto nbytes = tt_storage_nbytes(storage);
-  auto impl = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), c10::SymInt(nbytes),
-                                                    data_ptr_of(storage), allocator(), /*resizable=*/true);
-  auto t = at::detail::make_tensor<c10::TensorImpl>(std::move(impl), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), c10::SymInt(nbytes), data_ptr_of(storage),
+                                               allocator(), /*resizable=*/true);
+}
+
+at::Tensor tensor_over(c10::Storage storage, at::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset) {
+  auto t = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                                     c10::scalarTypeToTypeMeta(dtype));
-  t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
   return t;
+}
+
+at::Tensor make_tensor(tt_storage* storage, at::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  return tensor_over(wrap_storage(storage), dtype, sizes, strides);
 }
 
 at::Tensor empty(c10::IntArrayRef sizes, at::ScalarType dtype) {
@@ -291,6 +299,7 @@ tt_number number_of(const at::Tensor& t) {
   }
   n.category = wrapped ? TT_NUMBER_PYTHON : TT_NUMBER_ZERO_DIM;
   n.dtype = static_cast<uint8_t>(dtype_of(t.scalar_type()));
+  n.input = captured_number(data);
   return n;
 }
 

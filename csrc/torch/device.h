@@ -40,6 +40,9 @@ tt_storage* storage_of(const at::TensorBase& t);
 // A data pointer that owns a storage.
 c10::DataPtr data_ptr_of(tt_storage* storage);
 c10::Allocator* allocator();
+// A new storage as PyTorch's, which owns it from here on; and a tensor over one.
+c10::Storage wrap_storage(tt_storage* storage);
+at::Tensor tensor_over(c10::Storage storage, at::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset = 0);
 // A tensor at offset 0 over a new storage, which it owns from here on.
 at::Tensor make_tensor(tt_storage* storage, at::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides);
 at::Tensor empty(c10::IntArrayRef sizes, at::ScalarType dtype);

@@ -11,5 +11,8 @@ const at::Generator& default_generator();
 at::Generator new_generator();
 // The state for one call of an operator, which then is used up. An undefined generator is the default one.
 tt_rng generator_advance(const at::Generator& given);
+// The default generator's state for the first of `draws` calls, which are used up; and back again.
+tt_rng generator_take(int draws);
+void generator_give_back(int draws);
 
 }  // namespace tt

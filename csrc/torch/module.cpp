@@ -15,6 +15,7 @@ extern "C" {
 namespace tt {
 void register_hooks();
 void bind_cache(pybind11::module& m);
+void bind_graph(pybind11::module& m);
 }
 
 namespace {
@@ -180,6 +181,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     if (tt_device* d = tt::device_if_open()) tt_device_reset_peak_memory(d);
   });
   tt::bind_cache(m);
+  tt::bind_graph(m);
   m.def("_op_counts", &op_counts);
   m.def("_reset_op_counts", &reset_op_counts);
   m.def("_op_table", &op_table);

@@ -1,0 +1,143 @@
+/* Captures: a thread's calls go into a region of its own, over inputs that are placeholders. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "eager/graph_internal.h"
+
+/* Dispatch asks for it at each call of the thread. */
+static _Thread_local tt_capture *current;
+
+tt_capture *tt_capture_current(void) { return current && !current->is_paused ? current : NULL; }
+void tt_capture_pause(tt_capture *c) { c->is_paused = true; }
+void tt_capture_resume(tt_capture *c) { c->is_paused = false; }
+
+static void *grown(void *array, int *capacity, int count, size_t size) {
+  if (count < *capacity) return array;
+  *capacity = 2 * count + 16;
+  return tt_realloc(array, (size_t)*capacity * size);
+}
+
+tt_status tt_capture_begin(tt_device *d, tt_capture **out) {
+  TT_TRY(tt_device_usable(d));
+  if (current) return tt_status_make(TT_INVALID_ARGUMENT, "this thread captures a graph already");
+  tt_graph_sweep(d, false);
+  tt_capture *c = tt_calloc(1, sizeof *c);
+  c->device = d;
+  tt_device_enter(d);
+  c->region.serial = ++d->capture_serial | 1ull << 63;
+  tt_device_leave(d);
+  c->region.is_capture = true;
+  *out = current = c;
+  return TT_OK;
+}
+
+tt_status tt_capture_input(tt_capture *c, tt_storage *like, tt_storage **out) {
+  tt_region *r = &c->region;
+  if (r->node_count) return tt_status_make(TT_INTERNAL, "a graph's inputs come before its calls");
+  tt_storage *s = tt_storage_create(c->device, tt_storage_nbytes(like));
+  tt_device_enter(c->device);
+  const tt_value *held = like->value;
+  tt_value *v = NULL;
+  if (held) { /* a splat is made an array before a run */
+    v = tt_value_create(c->device, TT_HOLDS_ARRAY, &held->type);
+    v->bytes = 0;
+    v->captured = true;
+    v->region = r->serial;
+    v->region_number = r->value_count;
+    r->values = grown(r->values, &r->value_capacity, r->value_count, sizeof *r->values);
+    r->values[r->value_count++] = v;
+    tt_value_retain(v); /* for the storage */
+  }
+  s->value = v;
+  tt_device_leave(c->device);
+  c->inputs = grown(c->inputs, &c->input_capacity, c->input_count, sizeof *c->inputs);
+  if (v) tt_value_retain(v);
+  c->inputs[c->input_count++] = (tt_capture_slot){s, v};
+  *out = s;
+  return TT_OK;
+}
+
+tt_rng tt_capture_draw(tt_capture *c) { return (tt_rng){0, (uint64_t)c->draws++}; }
+
+/* ---- recording (the dispatch flag is held) -------------------------------------------------------------------- */
+
+/* Programs are pure: a run could not write to what is no input. What nobody has filled with an array yet is the capture's own. */
+static tt_status check_writes(const tt_capture *c, const tt_program *p, tt_storage *const *storages) {
+  for (int w = 0; w < p->written_count; w++) {
+    const tt_value *v = storages[p->written_storages[w]]->value;
+    if (v && v->holds == TT_HOLDS_ARRAY && v->region != c->region.serial)
+      return tt_status_make(TT_NOT_IMPLEMENTED, "%s writes to a tensor that is not an input of the captured graph", p->name);
+  }
+  return TT_OK;
+}
+
+static void add_patch(tt_capture *c, tt_graph_patch patch) {
+  c->patches = grown(c->patches, &c->patch_capacity, c->patch_count, sizeof *c->patches);
+  c->patches[c->patch_count++] = patch;
+}
+
+/* Which of the call's numbers change from run to run. */
+static void note_patches(tt_capture *c, const tt_program *p, const tt_call *call, tt_storage *const *storages, int pack) {
+  for (int i = 0; i < p->number_count; i++) {
+    const tt_number_source *source = &p->numbers[i];
+    tt_graph_patch patch = {.pack = pack, .position = c->number_counts[pack] + i};
+    bool is_splat = source->from == TT_FROM_SPLAT;
+    const tt_arg *a = is_splat ? NULL : &call->args[source->arg];
+    int input = 0;
+    switch (source->from) {
+      case TT_FROM_SPLAT: input = storages[source->index]->value->splat.input; break;
+      case TT_FROM_ARG: input = a->number.input; break;
+      case TT_FROM_LIST: input = a->numbers[source->index].input; break;
+      case TT_FROM_RNG_SEED: patch.what = TT_PATCH_SEED; break;
+      case TT_FROM_RNG_OFFSET: patch.what = TT_PATCH_OFFSET; break;
+    }
+    bool is_number = is_splat || source->from == TT_FROM_ARG || source->from == TT_FROM_LIST;
+    if (is_number && !input) continue;
+    if (is_number) patch.what = TT_PATCH_NUMBER;
+    patch.index = is_number ? input - 1 : (int)a->rng.offset;
+    add_patch(c, patch);
+  }
+}
+
+tt_status tt_capture_record(tt_capture *c, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
+                            tt_new_result *out_results) {
+  const tt_program *p = plan->program;
+  TT_TRY(check_writes(c, p, storages));
+  int patch_count = c->patch_count;
+  for (int pack = 0; pack < TT_PACK_COUNT; pack++) /* first: splats may be written over */
+    if (p->packs >> pack & 1) note_patches(c, p, call, storages, pack);
+  tt_status status = tt_region_add(c->device, &c->region, plan, call, storages, out_results);
+  if (status) c->patch_count = patch_count;
+  for (int pack = 0; pack < TT_PACK_COUNT && !status; pack++)
+    if (p->packs >> pack & 1) c->number_counts[pack] += p->number_count;
+  return status;
+}
+
+/* ---- ending ------------------------------------------------------------------------------------------------- */
+
+/* Whoever still holds what the capture made gets this when he uses it. */
+static void fail_values(tt_capture *c) {
+  for (int i = 0; i < c->region.value_count; i++) {
+    tt_value *v = c->region.values[i];
+    if (v->captured)
+      tt_value_set_failed(v, tt_status_make(TT_INVALID_ARGUMENT, "this tensor belongs to the capture of a graph, which is over"));
+  }
+}
+
+void tt_capture_abort(tt_capture *c) {
+  if (!c) return;
+  fail_values(c);
+  tt_region_discard(&c->region);
+  for (int i = 0; i < c->input_count; i++) tt_value_release(c->inputs[i].value);
+  free(c->inputs);
+  free(c->patches);
+  if (current == c) current = NULL;
+  free(c);
+}
+
+tt_status tt_capture_end(tt_capture *c, const char *name, int result_count, tt_storage *const *results, tt_graph **out_graph) {
+  tt_status status = tt_device_usable(c->device);
+  if (!status) *out_graph = tt_graph_create(c, name, result_count, results);
+  tt_capture_abort(c);
+  return status;
+}

@@ -1,0 +1,68 @@
+/* Graphs: a fixed sequence of calls as one program. A thread captures the calls that it makes over placeholders, once; the
+ * graph then runs with real storages in their place, as often as wanted.
+ *
+ * While a thread captures, its calls are recorded and not run. What it makes has shapes and no contents: reading fails. */
+#ifndef TT_EAGER_GRAPH_H
+#define TT_EAGER_GRAPH_H
+
+#include "base/strbuf.h"
+#include "eager/eager.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tt_capture tt_capture;
+typedef struct tt_graph tt_graph;
+
+/* From here on this thread's calls are captured. Fails if it captures already. */
+tt_status tt_capture_begin(tt_device *d, tt_capture **out_capture) TT_MUST_USE;
+/* The next input, one for each storage: a placeholder that looks like what `like` holds now, owned by the caller. Inputs come before calls. */
+tt_status tt_capture_input(tt_capture *c, tt_storage *like, tt_storage **out_placeholder) TT_MUST_USE;
+/* Stops recording until the matching resume: what runs between them runs as ever. */
+void tt_capture_pause(tt_capture *c);
+void tt_capture_resume(tt_capture *c);
+/* This thread's capture, or null. */
+tt_capture *tt_capture_current(void);
+/* The state that a random call gets: which draw of the graph it is. */
+tt_rng tt_capture_draw(tt_capture *c);
+/* Ends it. Results: storages that placeholders' owners or calls hold; what was written to placeholders is found by itself.
+ * `name` goes into the module. On failure too the capture is gone, and whatever it made can no longer be used. */
+tt_status tt_capture_end(tt_capture *c, const char *name, int result_count, tt_storage *const *results,
+                         tt_graph **out_graph) TT_MUST_USE;
+void tt_capture_abort(tt_capture *c);
+
+/* Begins to compile on one of the compiler's threads. */
+void tt_graph_begin(tt_graph *g);
+/* Compiles on this thread, or waits for whoever does. */
+tt_status tt_graph_require(tt_graph *g) TT_MUST_USE;
+bool tt_graph_is_ready(const tt_graph *g);
+/* The StableHLO module; empty if the graph has nothing to run. */
+tt_status tt_graph_print(const tt_graph *g, tt_strbuf *out) TT_MUST_USE;
+
+typedef struct tt_graph_info {
+  int inputs, results, calls, draws; /* draws: how far a run moves the random generator */
+  int written, donated;              /* inputs that a run writes; those whose memory it may take for that */
+  double cost;
+} tt_graph_info;
+tt_graph_info tt_graph_describe(const tt_graph *g);
+/* Does a run write to this input? */
+bool tt_graph_writes(const tt_graph *g, int input);
+
+/* What a run needs beside its storages. */
+typedef struct tt_graph_args {
+  tt_storage *const *inputs;
+  const tt_number *numbers; /* those that calls referred to by tt_number.input */
+  tt_rng rng;               /* the state of the first draw; the caller has moved the generator by `draws` */
+} tt_graph_args;
+
+/* Runs. *out_fits false: some input holds another type of array than at the capture, and nothing has happened. out_results
+ * has room for every result: storages that the caller owns. On failure nothing has changed and nothing is owned. */
+tt_status tt_graph_run(tt_graph *g, const tt_graph_args *args, tt_storage **out_results, bool *out_fits) TT_MUST_USE;
+/* May be called while its last run is queued. */
+void tt_graph_destroy(tt_graph *g);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

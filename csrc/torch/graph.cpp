@@ -1,0 +1,331 @@
+// Captured graphs for Python: placeholders that look like arguments, and runs over lists of arguments.
+#include "torch/graph.h"
+
+#include <ATen/EmptyTensor.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <cstring>
+
+#include "torch/device.h"
+#include "torch/generator.h"
+
+extern "C" {
+#include "base/strbuf.h"
+}
+#include "eager/graph.h"
+
+namespace tt {
+namespace {
+
+namespace py = pybind11;
+
+// How a tensor lies over its storage: a graph serves tensors that lie the same.
+struct Layout {
+  std::vector<int64_t> sizes, strides;
+  int64_t offset;
+  at::ScalarType dtype;
+  bool conj, neg;
+
+  explicit Layout(const at::Tensor& t)
+      : sizes(t.sizes().vec()), strides(t.strides().vec()), offset(t.storage_offset()), dtype(t.scalar_type()),
+        conj(t.is_conj()), neg(t.is_neg()) {}
+
+  bool fits(const at::Tensor& t) const {
+    return t.sizes() == c10::IntArrayRef(sizes) && t.strides() == c10::IntArrayRef(strides) && t.storage_offset() == offset &&
+           t.scalar_type() == dtype && t.is_conj() == conj && t.is_neg() == neg;
+  }
+  at::Tensor over(c10::Storage storage) const {
+    at::Tensor t = tensor_over(std::move(storage), dtype, sizes, strides, offset);
+    if (conj) t._set_conj(true);
+    if (neg) t._set_neg(true);
+    return t;
+  }
+};
+
+// What a graph takes at one place.
+struct Arg {
+  enum Kind { Tensor, Number, Other } kind;
+  std::optional<Layout> layout;  // Tensor
+  size_t slot = 0;               // Tensor: which of the graph's inputs its storage is
+  at::ScalarType dtype{};        // Number: a 0-dim CPU tensor, whose value may change
+  py::object other;              // anything else must be equal
+
+  bool fits(PyObject* given) const {
+    if (kind == Other) return other.ptr() == given || (Py_TYPE(given) == Py_TYPE(other.ptr()) && !THPVariable_Check(given) &&
+                                                       PyObject_RichCompareBool(other.ptr(), given, Py_EQ) == 1);
+    if (!THPVariable_Check(given)) return false;
+    const at::Tensor& t = THPVariable_Unpack(given);
+    if (kind == Number) return t.device().is_cpu() && t.dim() == 0 && t.scalar_type() == dtype;
+    return t.device().type() == kType && layout->fits(t);
+  }
+};
+
+// What a graph gives at one place.
+struct Result {
+  enum Kind { New, Same, View, Other } kind;
+  size_t index = 0;              // New: of a storage; Same and View: of an argument
+  std::optional<Layout> layout;  // New, View
+  py::object other;
+};
+
+bool is_number(const at::Tensor& t) { return t.device().is_cpu() && t.dim() == 0; }
+
+class Captured {
+ public:
+  ~Captured() { tt_graph_destroy(graph_); }
+
+  bool fits(PyObject* const* given, size_t count) const {
+    if (count != args_.size()) return false;
+    for (size_t i = 0; i < count; i++)
+      if (!args_[i].fits(given[i])) return false;
+    return true;
+  }
+
+  // Null: an argument's storage holds another array than it did.
+  PyObject* run(PyObject* const* given, size_t count) const {
+    c10::SmallVector<tt_storage*, 64> storages;
+    c10::SmallVector<tt_number, 4> numbers;
+    for (size_t i = 0; i < count; i++) {
+      if (args_[i].kind == Arg::Tensor) {
+        tt_storage* s = storage_of(THPVariable_Unpack(given[i]));
+        if (args_[i].slot == storages.size()) storages.push_back(s);
+        else if (storages[args_[i].slot] != s) return nullptr;
+      }
+      if (args_[i].kind == Arg::Number) numbers.push_back(number_of(THPVariable_Unpack(given[i])));
+    }
+    c10::SmallVector<tt_storage*, 16> made(storage_bytes_.size() + 1);
+    bool fits = false;
+    const tt_graph_args args{storages.data(), numbers.data(), generator_take(draws_)};
+    {
+      py::gil_scoped_release release;
+      check(tt_graph_run(graph_, &args, made.data(), &fits));
+    }
+    if (!fits) {
+      generator_give_back(draws_);
+      return nullptr;
+    }
+    return wrap(given, made.data());
+  }
+
+  tt_graph* graph_ = nullptr;
+  int draws_ = 0;
+  std::vector<Arg> args_;
+  std::vector<Result> results_;
+  std::vector<int64_t> storage_bytes_;  // of the new storages
+
+ private:
+  PyObject* wrap(PyObject* const* given, tt_storage* const* made) const {
+    c10::SmallVector<c10::Storage, 16> fresh;
+    for (size_t i = 0; i < storage_bytes_.size(); i++)
+      fresh.push_back(wrap_storage(made[i] ? made[i] : tt_storage_create(device(), storage_bytes_[i])));
+    PyObject* out = PyList_New(static_cast<Py_ssize_t>(results_.size()));
+    for (size_t i = 0; i < results_.size(); i++) {
+      const Result& r = results_[i];
+      PyObject* item = nullptr;
+      switch (r.kind) {
+        case Result::New: item = THPVariable_Wrap(r.layout->over(fresh[r.index])); break;
+        case Result::Same: item = Py_NewRef(given[r.index]); break;
+        case Result::View: item = THPVariable_Wrap(r.layout->over(THPVariable_Unpack(given[r.index]).storage())); break;
+        case Result::Other: item = Py_NewRef(r.other.ptr()); break;
+      }
+      PyList_SET_ITEM(out, static_cast<Py_ssize_t>(i), item);
+    }
+    return out;
+  }
+};
+
+// A capture that is going on. Its placeholders stand for the arguments, in order.
+class Capture;
+thread_local Capture* active = nullptr;
+
+class Capture {
+ public:
+  explicit Capture(const py::list& args) : graph_(std::make_shared<Captured>()) {
+    check(tt_capture_begin(device(), &capture_));
+    active = this;
+    try {
+      for (const auto& a : args) add(py::reinterpret_borrow<py::object>(a));
+    } catch (...) {
+      abort();
+      throw;
+    }
+  }
+  ~Capture() { abort(); }
+
+  void abort() {
+    tt_capture_abort(capture_);
+    capture_ = nullptr;
+    if (active == this) active = nullptr;
+  }
+
+  std::shared_ptr<Captured> end(const py::list& results, const std::string& name) {
+    TORCH_CHECK(capture_, "this capture is over");
+    std::vector<tt_storage*> storages;
+    for (const auto& r : results) add_result(py::reinterpret_borrow<py::object>(r), storages);
+    tt_capture* c = capture_;
+    capture_ = nullptr;
+    active = nullptr;
+    check(tt_capture_end(c, name.c_str(), static_cast<int>(storages.size()), storages.data(), &graph_->graph_));
+    graph_->draws_ = tt_graph_describe(graph_->graph_).draws;
+    return std::move(graph_);
+  }
+
+  uint16_t number_at(const void* data) const {
+    for (size_t i = 0; i < numbers_.size(); i++)
+      if (numbers_[i].const_data_ptr() == data) return static_cast<uint16_t>(i + 1);
+    return 0;
+  }
+
+  py::list placeholders;
+
+ private:
+  void add(const py::object& given) {
+    if (!THPVariable_Check(given.ptr())) {
+      graph_->args_.push_back({Arg::Other, std::nullopt, 0, {}, given});
+      placeholders.append(given);
+      return;
+    }
+    const at::Tensor& t = THPVariable_Unpack(given.ptr());
+    if (t.device().type() != kType) {
+      TORCH_CHECK_NOT_IMPLEMENTED(is_number(t), "a compiled graph takes tensors on ", t.device(), " only if they have no dimensions");
+      numbers_.push_back(at::detail::empty_cpu({}, t.scalar_type()));
+      std::memset(numbers_.back().mutable_data_ptr(), 0, numbers_.back().nbytes());
+      graph_->args_.push_back({Arg::Number, std::nullopt, 0, t.scalar_type(), {}});
+      placeholders.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(numbers_.back())));
+      return;
+    }
+    const size_t slot = slot_of(storage_of(t));
+    const Layout layout(t);
+    inputs_.push_back(layout.over(slots_[slot].second));
+    positions_.push_back(graph_->args_.size());
+    graph_->args_.push_back({Arg::Tensor, layout, slot, {}, {}});
+    placeholders.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(inputs_.back())));
+  }
+
+  size_t slot_of(tt_storage* real) {
+    for (size_t i = 0; i < slots_.size(); i++)
+      if (slots_[i].first == real) return i;
+    tt_storage* s = nullptr;
+    check(tt_capture_input(capture_, real, &s));
+    slots_.emplace_back(real, wrap_storage(s));
+    return slots_.size() - 1;
+  }
+
+  void add_result(const py::object& given, std::vector<tt_storage*>& storages) {
+    Result r{Result::Other, 0, std::nullopt, given};
+    if (THPVariable_Check(given.ptr())) {
+      const at::Tensor& t = THPVariable_Unpack(given.ptr());
+      TORCH_CHECK_NOT_IMPLEMENTED(t.device().type() == kType, "a compiled graph gives tensors on tpu only, got one on ", t.device());
+      r = Result{Result::New, 0, Layout(t), {}};
+      for (size_t i = 0; i < inputs_.size(); i++) {
+        if (!t.storage().is_alias_of(inputs_[i].storage())) continue;
+        if (r.kind == Result::Same) break;
+        r.kind = t.is_same(inputs_[i]) ? Result::Same : Result::View;
+        r.index = positions_[i];
+      }
+      if (r.kind == Result::New) {
+        tt_storage* s = storage_of(t);
+        const auto found = std::find(storages.begin(), storages.end(), s);
+        r.index = static_cast<size_t>(found - storages.begin());
+        if (found == storages.end()) {
+          storages.push_back(s);
+          graph_->storage_bytes_.push_back(tt_storage_nbytes(s));
+        }
+      }
+    }
+    graph_->results_.push_back(std::move(r));
+  }
+
+  tt_capture* capture_ = nullptr;
+  std::shared_ptr<Captured> graph_;
+  std::vector<std::pair<tt_storage*, c10::Storage>> slots_;  // what is given, and its placeholder
+  std::vector<at::Tensor> inputs_, numbers_;
+  std::vector<size_t> positions_;  // of the inputs, among the arguments
+};
+
+// A function of a list of arguments that it empties: runs the graph that fits, or asks `miss`.
+class Function {
+ public:
+  explicit Function(py::object miss) : miss_(std::move(miss)) {}
+  void add(std::shared_ptr<Captured> graph) { graphs_.push_back(std::move(graph)); }
+  void clear() { graphs_.clear(); }
+
+  py::object call(const py::list& args) {
+    const auto count = static_cast<size_t>(PyList_GET_SIZE(args.ptr()));
+    c10::SmallVector<py::object, 64> held;  // a waiting run lets other threads at the list
+    c10::SmallVector<PyObject*, 64> given;
+    for (size_t i = 0; i < count; i++) {
+      held.push_back(py::reinterpret_borrow<py::object>(PyList_GET_ITEM(args.ptr(), static_cast<Py_ssize_t>(i))));
+      given.push_back(held.back().ptr());
+    }
+    for (size_t g = 0; g < graphs_.size(); g++) {
+      const std::shared_ptr<Captured> graph = graphs_[g];
+      if (!graph->fits(given.data(), count)) continue;
+      PyObject* out = graph->run(given.data(), count);
+      if (!out) continue;
+      if (g && g < graphs_.size()) std::swap(graphs_[0], graphs_[g]);  // the same sizes mostly come again
+      PyList_SetSlice(args.ptr(), 0, PyList_GET_SIZE(args.ptr()), nullptr);
+      return py::reinterpret_steal<py::object>(out);
+    }
+    return miss_(args);
+  }
+
+ private:
+  py::object miss_;
+  std::vector<std::shared_ptr<Captured>> graphs_;
+};
+
+std::vector<PyObject*> items(const py::list& args) {
+  std::vector<PyObject*> out;
+  for (const auto& a : args) out.push_back(a.ptr());
+  return out;
+}
+
+py::object text_of(const Captured& c) {
+  tt_strbuf text{};
+  tt_status status = tt_graph_print(c.graph_, &text);
+  py::str out(text.data ? text.data : "", text.size);
+  tt_strbuf_free(&text);
+  check(status);
+  return out;
+}
+
+py::dict info_of(const Captured& c) {
+  const tt_graph_info i = tt_graph_describe(c.graph_);
+  py::dict d;
+  d["inputs"] = i.inputs;
+  d["results"] = i.results;
+  d["calls"] = i.calls;
+  d["draws"] = i.draws;
+  d["written"] = i.written;
+  d["donated"] = i.donated;
+  d["cost"] = i.cost;
+  return d;
+}
+
+}  // namespace
+
+uint16_t captured_number(const void* data) { return active ? active->number_at(data) : 0; }
+
+void bind_graph(py::module& m) {
+  py::class_<Captured, std::shared_ptr<Captured>>(m, "_CapturedGraph")
+      .def("begin", [](const Captured& c) { tt_graph_begin(c.graph_); })
+      .def("require", [](const Captured& c) { check(tt_graph_require(c.graph_)); })
+      .def("is_ready", [](const Captured& c) { return tt_graph_is_ready(c.graph_); })
+      .def("fits", [](const Captured& c, const py::list& args) { return c.fits(items(args).data(), args.size()); })
+      .def("text", &text_of)
+      .def("info", &info_of);
+  py::class_<Capture>(m, "_Capture")
+      .def(py::init<const py::list&>())
+      .def_readonly("placeholders", &Capture::placeholders)
+      .def("end", &Capture::end)
+      .def("abort", &Capture::abort);
+  py::class_<Function>(m, "_GraphFunction", py::dynamic_attr())
+      .def(py::init<py::object>())
+      .def("add", &Function::add)
+      .def("clear", &Function::clear)
+      .def("__call__", &Function::call);
+}
+
+}  // namespace tt

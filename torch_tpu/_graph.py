@@ -1,0 +1,334 @@
+"""Runs FX graphs of ATen operators as programs: what ``torch.compile(backend="tpu")`` hands over after autograd.
+
+A graph is run once on placeholders, while the core captures what is dispatched; from then on it is one program for those
+sizes. What needs data on the host (``item``, a shape that depends on data, an operator without a lowering) can't be part of
+a program: the graph is split there, and that part runs operator by operator.
+"""
+
+import logging
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.utils import counters
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from torch_tpu import _C
+
+log = logging.getLogger(__name__)
+_code_log = torch._logging.getArtifactLogger(__name__, "output_code")
+
+_MOST_SPLITS = 64  # parts of a graph that were found only by trying; then all of it runs operator by operator
+
+
+class CaptureError(Exception):
+    """An operator can't be part of a program; the cause says why."""
+
+    def __init__(self, node: fx.Node):
+        super().__init__(f"{node.target} at {node.name}")
+        self.node = node
+
+
+class _Interpreter(fx.Interpreter):
+    """Remembers which node it was at."""
+
+    node: fx.Node
+
+    def run_node(self, n: fx.Node) -> Any:
+        self.node = n
+        return super().run_node(n)
+
+
+def _interpret(module: fx.GraphModule, args: Sequence[Any]) -> list[Any]:
+    """Operator by operator, on real tensors."""
+    with torch.no_grad(), torch._C._DisableAutocast():
+        return list(fx.Interpreter(module).run(*args))
+
+
+def _capture(module: fx.GraphModule, args: list[Any], name: str) -> Any:
+    """Runs the graph on placeholders for ``args`` and returns what was captured."""
+    capture = _C._Capture(args)
+    interpreter = _Interpreter(module)
+    interpreter.extra_traceback = False
+    try:
+        with torch.no_grad(), torch._C._DisableAutocast():
+            results = interpreter.run(*capture.placeholders)
+        return capture.end(list(results), name)
+    except Exception as error:
+        node = getattr(interpreter, "node", None)
+        if node is None:
+            raise
+        raise CaptureError(node) from error
+    finally:
+        capture.abort()
+
+
+class Program:
+    """One FX graph as programs, one for each combination of sizes, layouts and numbers that it is called with.
+
+    ``function`` is what to call: it takes a list of arguments, which it empties, and returns a list of results.
+    """
+
+    def __init__(self, module: fx.GraphModule, name: str, is_async: bool = False,
+                 on_compiled: Callable[[Any], None] | None = None, on_failure: Callable[[CaptureError], None] | None = None):
+        self.module = module
+        self.name = name
+        self.is_async = is_async
+        self.on_compiled = on_compiled
+        self.on_failure = on_failure
+        self.function = _C._GraphFunction(self._miss)
+        self.function._boxed_call = True
+        self.pending: list[Any] = []  # being compiled in the background
+        self.instead: Callable[[list[Any]], list[Any]] | None = None  # the graph can't be a program: what runs it
+
+    def _compile(self, args: list[Any]) -> Any:
+        graph = _capture(self.module, args, self.name)
+        info = graph.info()
+        counters["tpu"]["programs"] += 1
+        counters["tpu"]["calls"] += info["calls"]
+        log.info("%s: a program of %d calls with %d inputs, %d results; writes %d inputs, in place %d",
+                 self.name, info["calls"], info["inputs"], info["results"], info["written"], info["donated"])
+        if _code_log.isEnabledFor(logging.DEBUG):
+            _code_log.debug("StableHLO of %s:\n%s", self.name, graph.text())
+        torch._logging.trace_structured(
+            "artifact", metadata_fn=lambda: {"name": f"{self.name}_stablehlo", "encoding": "string"}, payload_fn=graph.text)
+        return graph
+
+    def _miss(self, args: list[Any]) -> list[Any]:
+        """No program fits. With ``is_async`` the call runs operator by operator while one is made."""
+        if self.instead:
+            return self.instead(args)
+        for graph in [g for g in self.pending if g.is_ready()]:
+            self.pending.remove(graph)
+            self._add(graph)
+            if graph.fits(args):
+                return self.function(args)
+        if any(g.fits(args) for g in self.pending):
+            return self._interpret(args)
+        try:
+            graph = self._compile(args)
+        except CaptureError as error:
+            if self.on_failure is None:
+                raise
+            self.on_failure(error)
+            return self._interpret(args)
+        if self.is_async:
+            graph.begin()
+            self.pending.append(graph)
+            return self._interpret(args)
+        graph.require()
+        self._add(graph)
+        return self.function(args)
+
+    def _add(self, graph: Any) -> None:
+        self.function.add(graph)
+        if self.on_compiled:
+            self.on_compiled(graph)
+
+    def _interpret(self, args: list[Any]) -> list[Any]:
+        counters["tpu"]["interpreted"] += 1
+        given = list(args)
+        args.clear()
+        return _interpret(self.module, given)
+
+
+# ---- which operators can be part of a program --------------------------------------------------------------------------
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
+
+
+def _has_kernel(op: torch._ops.OpOverload) -> bool:
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return any(has(op.name(), key) for key in ("PrivateUse1", "CompositeExplicitAutograd", "CompositeImplicitAutograd",
+                                               "CompositeExplicitAutogradNonFunctional"))
+
+
+def _is_random(node: fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+class _Kinds:
+    """What each node of a graph is: ``device`` (part of a program), ``host`` (runs by itself) or ``free`` (either: numbers,
+    sizes, constants)."""
+
+    def __init__(self, graph: fx.Graph, failed: set[str]):
+        self.of: dict[fx.Node, str] = {}
+        self.why: dict[fx.Node, str] = {}
+        for node in graph.nodes:
+            if node.op in ("call_function", "get_attr"):
+                self.of[node] = self._kind(node, failed)
+
+    def _is_constant(self, node: fx.Node) -> bool:
+        return node.op == "get_attr" or self.of.get(node) == "free"
+
+    def _kind(self, node: fx.Node, failed: set[str]) -> str:
+        if node.op == "get_attr":
+            return "free"
+        value = node.meta.get("val")
+        made = _tensors(value)
+        if node.name in failed:
+            return "host"
+        if not isinstance(node.target, torch._ops.OpOverload):
+            if made and node.target is not operator.getitem:
+                return self._host(node, "it is a higher order operator")
+            if node.target is operator.getitem:
+                return self.of.get(node.args[0], "free")
+            return "free"
+        if free_unbacked_symbols(value):
+            return self._host(node, "the shape or value of its result depends on data")
+        read = [n for n in node.all_input_nodes if _tensors(n.meta.get("val"))]
+        if not made:
+            return "free" if all(self._is_constant(n) for n in read) or "sym_" in node.target.name() else "host"
+        if all(t.device.type == "cpu" for t in made):
+            if not read and not _is_random(node) or read and all(self._is_constant(n) for n in read):
+                return "free" if all(u.op != "output" for u in node.users) else "host"
+            return "host"
+        if not _has_kernel(node.target):
+            return self._host(node, "it has no lowering and runs on the CPU")
+        for n in read:
+            on_cpu = [t for t in _tensors(n.meta["val"]) if t.device.type == "cpu"]
+            if any(t.dim() for t in on_cpu) and not self._is_constant(n):
+                return self._host(node, "it reads a tensor on the CPU")
+        return "device"
+
+    def _host(self, node: fx.Node, why: str) -> str:
+        self.why[node] = why
+        return "host"
+
+
+# ---- splitting ------------------------------------------------------------------------------------------------------------
+
+
+class _Part:
+    """Nodes that run together, and the values that they take from and give to others."""
+
+    def __init__(self, is_host: bool):
+        self.is_host = is_host
+        self.nodes: list[fx.Node] = []
+        self.inputs: list[fx.Node] = []
+        self.outputs: list[fx.Node] = []
+        self.run: Callable[[list[Any]], list[Any]]
+
+    def build(self, root: torch.nn.Module) -> fx.GraphModule:
+        graph = fx.Graph()
+        env: dict[fx.Node, fx.Node] = {}
+        for n in self.inputs:
+            env[n] = graph.placeholder(n.name)
+            env[n].meta = n.meta
+        for n in self.nodes:
+            env[n] = graph.node_copy(n, env.__getitem__)
+        graph.output([env[n] for n in self.outputs])
+        return fx.GraphModule(root, graph)
+
+
+def _levels(graph: fx.Graph, kinds: _Kinds) -> dict[fx.Node, int]:
+    """Host parts have even levels, programs odd ones; a node's level is as low as what it reads allows. What writes, or
+    draws random numbers, keeps its place among the others that do."""
+    level: dict[fx.Node, int] = {}
+    last_draw = 0
+    for node in graph.nodes:
+        kind = kinds.of.get(node)
+        if kind is None or node.op == "get_attr":
+            continue
+        at = max((level.get(n, 0) for n in node.all_input_nodes), default=0)
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+            at = max([at, *level.values()])
+        if _is_random(node):
+            at = max(at, last_draw)
+        if kind == "host" and at % 2 or kind == "device" and at % 2 == 0:
+            at += 1
+        if _is_random(node):
+            last_draw = at
+        level[node] = at
+    return level
+
+
+def _split(module: fx.GraphModule, kinds: _Kinds) -> list[_Part]:
+    level = _levels(module.graph, kinds)
+    parts: dict[int, _Part] = {}
+    for node in module.graph.nodes:
+        if node in level:
+            parts.setdefault(level[node], _Part(level[node] % 2 == 0)).nodes.append(node)
+    ordered = [parts[k] for k in sorted(parts)]
+    home = {n: part for part in ordered for n in part.nodes}
+    for part in ordered:
+        constants: dict[fx.Node, None] = {}
+        for node in part.nodes:
+            for n in node.all_input_nodes:
+                if n.op == "get_attr":
+                    constants[n] = None
+                elif home.get(n) is not part and n not in part.inputs:
+                    part.inputs.append(n)
+            if any(u.op == "output" or home.get(u) is not part for u in node.users):
+                part.outputs.append(node)
+        part.nodes = [*constants, *part.nodes]
+    return ordered
+
+
+class Compiled:
+    """An FX graph as a function of a list of arguments: one program where that is possible, else parts in turn.
+
+    module: a graph of ATen operators without autograd. Its arguments and results are tensors, numbers or None.
+    name: what its programs are called.
+    is_async: calls run operator by operator until a program is compiled, in the background.
+    on_compiled: called with each captured program when it can run.
+    """
+
+    def __init__(self, module: fx.GraphModule, name: str, is_async: bool = False,
+                 on_compiled: Callable[[Any], None] | None = None):
+        self.module = module
+        self.program = Program(module, name, is_async, on_compiled, self._on_failure)
+        self.failed: set[str] = set()
+        self.parts: list[_Part] = []
+        kinds = _Kinds(module.graph, self.failed)
+        if "host" in kinds.of.values() or not self._results_are_ours():
+            self._split(kinds)
+
+    @property
+    def function(self) -> Callable[[list[Any]], list[Any]]:
+        """What to call. It empties the list."""
+        return self.program.function
+
+    def _results_are_ours(self) -> bool:
+        """A program returns no tensor of the CPU."""
+        results = self.module.graph.find_nodes(op="output")[0].all_input_nodes
+        return not any(t.device.type == "cpu" for n in results if n.op != "placeholder" for t in _tensors(n.meta.get("val")))
+
+    def _split(self, kinds: _Kinds) -> None:
+        whole = self.program
+        for node, why in kinds.why.items():
+            log.info("%s: the graph is split at %s: %s", whole.name, node.target, why)
+        self.parts = _split(self.module, kinds)
+        for i, part in enumerate(self.parts):
+            built = part.build(self.module)
+            if part.is_host:
+                part.run = lambda args, built=built: _interpret(built, args)
+            else:
+                part.run = Program(built, f"{whole.name}_part{i}", whole.is_async, whole.on_compiled, self._on_failure).function
+        counters["tpu"]["splits"] += 1
+        whole.function.clear()
+        whole.instead = self._run_parts
+
+    def _on_failure(self, error: CaptureError) -> None:
+        """Found by trying. This call runs operator by operator; the next ones in parts."""
+        log.info("%s: the graph is split at %s: %s", self.program.name, error.node.target, error.__cause__)
+        self.failed.add(error.node.name)
+        if len(self.failed) > _MOST_SPLITS:
+            log.warning("%s: too many operators can't be compiled; the graph runs operator by operator", self.program.name)
+            self.failed.update(n.name for n in self.module.graph.nodes)
+        self._split(_Kinds(self.module.graph, self.failed))
+
+    def _run_parts(self, args: list[Any]) -> list[Any]:
+        nodes = self.module.graph.nodes
+        env = dict(zip((n for n in nodes if n.op == "placeholder"), args, strict=True))
+        args.clear()
+        for part in list(self.parts):
+            results = part.run([env[n] for n in part.inputs])
+            env.update(zip(part.outputs, results, strict=True))
+        output = next(iter(reversed(nodes)))
+        constants = {n: getattr(self.module, n.target) for n in output.all_input_nodes if n.op == "get_attr"}
+        return list(fx.node.map_arg(output.args[0], lambda n: constants[n] if n in constants else env[n]))
