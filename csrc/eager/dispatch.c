@@ -179,9 +179,7 @@ static void run_drop_outputs(const tt_program *p, run_state *r) {
   int written = r->output_count - p->has_check - p->written_count;
   for (int w = 0; w < p->written_count; w++) {
     tt_value *donated = run_donated(p, r, w), *output = r->outputs[written + w];
-    if (!donated) continue;
-    donated->bytes = output->bytes;
-    output->bytes = 0;
+    if (donated) tt_value_give_back(donated, output);
   }
   for (int i = 0; i < r->output_count; i++) tt_value_release(r->outputs[i]);
 }

@@ -48,6 +48,8 @@ tt_value *tt_value_create_result(tt_device *d, const tt_array_type *type, tt_val
 tt_value *tt_value_create_deferred(tt_device *d, const tt_array_type *type);
 /* The array is being made now, in the memory of `donated` unless that is null. */
 void tt_value_count(tt_value *v, tt_value *donated);
+/* The output that was to take over the memory of `donated` is not made. */
+void tt_value_give_back(tt_value *donated, tt_value *output);
 static inline void tt_value_retain(tt_value *v) { atomic_fetch_add_explicit(&v->refs, 1, memory_order_relaxed); }
 void tt_value_release(tt_value *v); /* null is allowed */
 /* True if, once the queue has run, one holder is left: the caller. Its memory may then be taken. Flag held. */

@@ -87,6 +87,12 @@ void tt_value_count(tt_value *v, tt_value *donated) {
   tt_memory_list(v);
 }
 
+void tt_value_give_back(tt_value *donated, tt_value *output) {
+  donated->bytes = output->bytes;
+  memory_pass_on(output);
+  tt_memory_list(donated);
+}
+
 void tt_value_admit(tt_value *v) {
   if (v->counted) return;
   v->counted = true;

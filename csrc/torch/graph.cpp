@@ -9,6 +9,7 @@
 
 #include "torch/device.h"
 #include "torch/generator.h"
+#include "torch/precision.h"
 
 extern "C" {
 #include "base/strbuf.h"
@@ -69,6 +70,13 @@ struct Result {
   py::object other;
 };
 
+// What the calls of a thread are compiled for, beside their arguments.
+struct Numerics {
+  int matmul = precision_of(Product::Matmul), conv = precision_of(Product::Conv);
+  bool excess = tt_device_excess_precision(device());
+  bool operator==(const Numerics& o) const { return matmul == o.matmul && conv == o.conv && excess == o.excess; }
+};
+
 bool is_number(const at::Tensor& t) { return t.device().is_cpu() && t.dim() == 0; }
 
 class Captured {
@@ -76,7 +84,7 @@ class Captured {
   ~Captured() { tt_graph_destroy(graph_); }
 
   bool fits(PyObject* const* given, size_t count) const {
-    if (count != args_.size()) return false;
+    if (count != args_.size() || !(Numerics() == numerics_)) return false;
     for (size_t i = 0; i < count; i++)
       if (!args_[i].fits(given[i])) return false;
     return true;
@@ -110,6 +118,7 @@ class Captured {
 
   tt_graph* graph_ = nullptr;
   int draws_ = 0;
+  const Numerics numerics_;
   std::vector<Arg> args_;
   std::vector<Result> results_;
   std::vector<int64_t> storage_bytes_;  // of the new storages
