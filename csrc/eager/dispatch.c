@@ -57,7 +57,8 @@ static tt_status plan_make(tt_device *d, const tt_call *call, const tt_miss_hook
   tt_layout_hint layouts[8];
   for (int i = 0; i < hint.count; i++) layouts[i] = (tt_layout_hint){hint.results[i].rank, hint.results[i].strides};
   tt_plan *plan = tt_calloc(1, sizeof *plan);
-  tt_status status = tt_program_build(call, r->specs, r->spec_count, layouts, hint.count, d->target,
+  tt_status status = tt_program_build(call, r->specs, r->spec_count, layouts, hint.count,
+                                      tt_key_is_portable(r->words) ? TT_TARGET_TPU : d->target,
                                       (hlo_precision)call->precision, &plan->program);
   free(memory);
   if (status) {

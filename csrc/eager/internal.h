@@ -68,6 +68,8 @@ static inline tt_value_state tt_value_get_state(tt_value *v) {
 }
 /* Waits while PENDING, after the open region was let run; then the failure, if it has one. */
 tt_status tt_value_wait(tt_value *v, tt_flush_reason reason) TT_MUST_USE;
+/* Its contents on the host, once they are there. Takes the reference, on failure too. */
+tt_status tt_value_map(tt_value *v, tt_flush_reason reason, tt_host_view *out) TT_MUST_USE;
 /* The failure of a FAILED value, which from here on somebody has seen. */
 tt_status tt_value_failure(const tt_value *v) TT_MUST_USE;
 /* The value is the user's: puts it into the memory statistics, if it isn't there. Flag held. */
@@ -144,6 +146,8 @@ typedef struct tt_key { /* grows as needed and is used again: keying allocates o
 void tt_key_build(tt_device *d, const tt_call *call, tt_key *key);
 /* Whether the program of this key may keep more bits than its types have. */
 bool tt_key_excess_precision(const uint64_t *words);
+/* Whether it is for plugins that we know nothing of: no kernels of ours, and no form that suits one device. */
+bool tt_key_is_portable(const uint64_t *words);
 
 /* ---- compiler --------------------------------------------------------------------------------------------------- */
 

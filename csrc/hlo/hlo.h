@@ -107,6 +107,8 @@ hlo_value hlo_scalar_lowest(hlo_builder *b, tt_dtype dtype);
 hlo_value hlo_scalar_highest(hlo_builder *b, tt_dtype dtype);
 /* A one-dimensional i64 constant. */
 hlo_value hlo_constant_i64s(hlo_builder *b, int count, const int64_t *numbers);
+/* An array's contents, as they lie in memory: row-major, bool as bytes. */
+hlo_value hlo_constant_bytes(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims, const void *data);
 hlo_value hlo_iota(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims, int axis);
 
 /* ---- elementwise -------------------------------------------------------------------------------------------- */

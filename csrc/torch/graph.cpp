@@ -150,8 +150,9 @@ thread_local Capture* active = nullptr;
 
 class Capture {
  public:
-  explicit Capture(const py::list& args) : graph_(std::make_shared<Captured>()) {
+  Capture(const py::list& args, bool portable) : graph_(std::make_shared<Captured>()) {
     check(tt_capture_begin(device(), &capture_));
+    if (portable) tt_capture_set_portable(capture_);
     active = this;
     try {
       for (const auto& a : args) add(py::reinterpret_borrow<py::object>(a));
@@ -300,6 +301,15 @@ py::object text_of(const Captured& c) {
   return out;
 }
 
+py::object closed_text_of(const Captured& c, const std::string& name) {
+  tt_strbuf text{};
+  tt_status status = tt_graph_print_closed(c.graph_, name.c_str(), &text);
+  py::str out(text.data ? text.data : "", text.size);
+  tt_strbuf_free(&text);
+  check(status);
+  return out;
+}
+
 py::dict info_of(const Captured& c) {
   const tt_graph_info i = tt_graph_describe(c.graph_);
   py::dict d;
@@ -324,9 +334,10 @@ void bind_graph(py::module& m) {
       .def("is_ready", [](const Captured& c) { return tt_graph_is_ready(c.graph_); })
       .def("fits", [](const Captured& c, const py::list& args) { return c.fits(items(args).data(), args.size()); })
       .def("text", &text_of)
+      .def("closed_text", &closed_text_of)
       .def("info", &info_of);
   py::class_<Capture>(m, "_Capture")
-      .def(py::init<const py::list&>())
+      .def(py::init<const py::list&, bool>(), py::arg("args"), py::arg("portable") = false)
       .def_readonly("placeholders", &Capture::placeholders)
       .def("end", &Capture::end)
       .def("abort", &Capture::abort);
