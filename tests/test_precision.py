@@ -251,6 +251,22 @@ def test_only_products_have_the_precision_in_their_key():
         assert compiled(lambda: a @ a) == 0
 
 
+def test_compiled_graphs_have_the_precision_of_the_call():
+    out = emulated("""
+        import torch
+        x = torch.randn(32, 32, device="tpu")
+        eager = lambda: torch.relu(x @ x)
+        compiled = torch.compile(eager, backend="tpu")
+        seen = []
+        for p in ("medium", "highest", "medium"):
+            with torch.tpu.precision(p):
+                seen.append(compiled().cpu())
+                assert torch.equal(seen[-1], eager().cpu()), p
+        print(torch.equal(seen[0], seen[2]), torch.equal(seen[0], seen[1]))
+    """)
+    assert out == "True False"
+
+
 def test_one_warning_for_high_and_one_for_highest():
     done = run_python("""
         import torch, warnings

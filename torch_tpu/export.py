@@ -60,7 +60,8 @@ class StableHLO:
         """Portable bytecode (VHLO). NotImplementedError: only MLIR's own libraries can write it, and no PJRT plugin offers it."""
         raise NotImplementedError(
             "portable StableHLO bytecode can only be written by MLIR's libraries, which neither PJRT's interface nor this package "
-            "has. Save the text and convert it: stablehlo-translate --serialize --target=1.0.0 model.mlir")
+            "has. Save the text and convert it: stablehlo-opt --chlo-legalize-to-stablehlo model.mlir | "
+            "stablehlo-translate --serialize --target=1.0.0")
 
     def __call__(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         """Runs ``main``. TypeError or ValueError if the tensors are not those of ``inputs``."""
