@@ -104,6 +104,17 @@ def test_other_dtypes_are_left_alone():
     assert out == "True"
 
 
+def test_products_of_lists():
+    out = emulated("""
+        import torch
+        x = torch.randn(32, 32, device="tpu")
+        for p in ("medium", "highest"):
+            with torch.tpu.precision(p):
+                print(torch.equal(torch._foreach_mm([x, x], [x, x.t()])[1].cpu(), (x @ x.t()).cpu()))
+    """)
+    assert out.split() == ["True", "True"]
+
+
 def test_deferred_products_are_the_same_bits():
     out = emulated("""
         import torch
