@@ -12,13 +12,18 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._prims import rng_prims
 from torch._dynamo.utils import counters
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_tpu import _C
+from torch_tpu._graph_host import with_vectors
 
-log = logging.getLogger(__name__)
-_code_log = torch._logging.getArtifactLogger(__name__, "output_code")
+# Below torch, where TORCH_LOGS finds them: TORCH_LOGS=graph_breaks tells where graphs are split, output_code what is compiled.
+log = logging.getLogger("torch.tpu.compile")
+_split_log = torch._logging.getArtifactLogger("torch.tpu.compile", "graph_breaks")
+_code_log = torch._logging.getArtifactLogger("torch.tpu.compile", "output_code")
 
 _MOST_SPLITS = 64  # parts of a graph that were found only by trying; then all of it runs operator by operator
 
@@ -32,28 +37,59 @@ class CaptureError(Exception):
 
 
 class _Interpreter(fx.Interpreter):
-    """Remembers which node it was at."""
+    """Remembers which node it was at, and knows what a checkpoint does with random numbers."""
 
     node: fx.Node
+
+    def __init__(self, module: fx.GraphModule, capture: Any = None):
+        super().__init__(module)
+        self.extra_traceback = False
+        self.capture = capture
 
     def run_node(self, n: fx.Node) -> Any:
         self.node = n
         return super().run_node(n)
 
+    def call_function(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if target is rng_prims.run_and_save_rng_state:
+            state = self.capture.save_state() if self.capture else torch.tpu.get_rng_state()
+            return state, args[0](*args[1:], **kwargs)
+        if target is rng_prims.run_with_rng_state:
+            return self._run_with_state(args[0], args[1], args[2:], kwargs)
+        return super().call_function(target, args, kwargs)
+
+    def _run_with_state(self, state: torch.Tensor, op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if self.capture:
+            self.capture.use_state(state)
+            result = op(*args, **kwargs)
+            self.capture.use_state(None)
+            return result
+        before = torch.tpu.get_rng_state()
+        torch.tpu.set_rng_state(state)
+        try:
+            return op(*args, **kwargs)
+        finally:
+            torch.tpu.set_rng_state(before)
+
 
 def _interpret(module: fx.GraphModule, args: Sequence[Any]) -> list[Any]:
     """Operator by operator, on real tensors."""
     with torch.no_grad(), torch._C._DisableAutocast():
-        return list(fx.Interpreter(module).run(*args))
+        return list(_Interpreter(module).run(*args))
+
+
+def _call(module: fx.GraphModule, args: Sequence[Any]) -> list[Any]:
+    """The same by the module's generated code, which is faster and tells less about failures."""
+    with torch.no_grad(), torch._C._DisableAutocast():
+        return module.forward(*args)
 
 
 def _capture(module: fx.GraphModule, args: list[Any], name: str) -> Any:
     """Runs the graph on placeholders for ``args`` and returns what was captured."""
     capture = _C._Capture(args)
-    interpreter = _Interpreter(module)
-    interpreter.extra_traceback = False
+    interpreter = _Interpreter(module, capture)
     try:
-        with torch.no_grad(), torch._C._DisableAutocast():
+        with torch.no_grad(), torch._C._DisableAutocast(), _disable_current_modes():
             results = interpreter.run(*capture.placeholders)
         return capture.end(list(results), name)
     except Exception as error:
@@ -88,7 +124,7 @@ class Program:
         info = graph.info()
         counters["tpu"]["programs"] += 1
         counters["tpu"]["calls"] += info["calls"]
-        log.info("%s: a program of %d calls with %d inputs, %d results; writes %d inputs, in place %d",
+        _code_log.debug("%s: a program of %d calls with %d inputs, %d results; writes %d inputs, in place %d",
                  self.name, info["calls"], info["inputs"], info["results"], info["written"], info["donated"])
         if _code_log.isEnabledFor(logging.DEBUG):
             _code_log.debug("StableHLO of %s:\n%s", self.name, graph.text())
@@ -147,8 +183,34 @@ def _has_kernel(op: torch._ops.OpOverload) -> bool:
                                                "CompositeExplicitAutogradNonFunctional"))
 
 
+_WITH_STATE = (rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state)
+
+
+def _device_of_draw(node: fx.Node) -> str:
+    """Where a checkpoint's random operator draws; such nodes do not say what they make."""
+    read = [t for n in node.all_input_nodes if "rng_state" not in n.name for t in _tensors(n.meta.get("val"))]
+    device = node.kwargs.get("device") or (read[0].device if read else "tpu")
+    return torch.device(device).type
+
+
 def _is_random(node: fx.Node) -> bool:
+    if node.target in _WITH_STATE:
+        return True
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+_UNROLLED = ("scan", "associative_scan")  # their loops have a known length: a capture follows them
+_MOST_STEPS = 64
+
+
+def _steps(node: fx.Node) -> int:
+    """Calls of a scan's function, one after another."""
+    leaves = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+    return max((t.shape[0] for t in leaves if t.dim()), default=0) if str(node.target) == "scan" else 0
+
+
+def _is_state(node: fx.Node) -> bool:
+    return node.target is operator.getitem and node.args[0].target in _WITH_STATE and node.args[1] == 0
 
 
 class _Kinds:
@@ -172,6 +234,10 @@ class _Kinds:
         made = _tensors(value)
         if node.name in failed:
             return "host"
+        if node.target in _WITH_STATE:
+            return "device" if _device_of_draw(node) != "cpu" else "host"
+        if str(node.target) in _UNROLLED and made and all(t.device.type == "tpu" for t in made):
+            return "device" if _steps(node) <= _MOST_STEPS else self._host(node, "it has too many steps to be unrolled")
         if not isinstance(node.target, torch._ops.OpOverload):
             if made and node.target is not operator.getitem:
                 return self._host(node, "it is a higher order operator")
@@ -235,7 +301,9 @@ def _levels(graph: fx.Graph, kinds: _Kinds) -> dict[fx.Node, int]:
         if kind is None or node.op == "get_attr":
             continue
         at = max((level.get(n, 0) for n in node.all_input_nodes), default=0)
-        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+        if node.target is torch.ops.aten.copy_.default:  # after whatever reads what it writes to
+            at = max([at, *(level[u] for u in node.args[0].users if u in level)])
+        elif isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
             at = max([at, *level.values()])
         if _is_random(node):
             at = max(at, last_draw)
@@ -296,17 +364,20 @@ class Compiled:
     def _results_are_ours(self) -> bool:
         """A program returns no tensor of the CPU."""
         results = self.module.graph.find_nodes(op="output")[0].all_input_nodes
-        return not any(t.device.type == "cpu" for n in results if n.op != "placeholder" for t in _tensors(n.meta.get("val")))
+        return not any(t.device.type == "cpu" for n in results if n.op != "placeholder" and not _is_state(n)
+                       for t in _tensors(n.meta.get("val")))
 
     def _split(self, kinds: _Kinds) -> None:
         whole = self.program
         for node, why in kinds.why.items():
-            log.info("%s: the graph is split at %s: %s", whole.name, node.target, why)
+            _split_log.debug("%s: the graph is split at %s: %s", whole.name, node.target, why)
         self.parts = _split(self.module, kinds)
         for i, part in enumerate(self.parts):
             built = part.build(self.module)
             if part.is_host:
-                part.run = lambda args, built=built: _interpret(built, args)
+                host = with_vectors(built)
+                run = _interpret if any(n.target in _WITH_STATE for n in host.graph.nodes) else _call
+                part.run = lambda args, host=host, run=run: run(host, args)
             else:
                 part.run = Program(built, f"{whole.name}_part{i}", whole.is_async, whole.on_compiled, self._on_failure).function
         counters["tpu"]["splits"] += 1
@@ -315,7 +386,7 @@ class Compiled:
 
     def _on_failure(self, error: CaptureError) -> None:
         """Found by trying. This call runs operator by operator; the next ones in parts."""
-        log.info("%s: the graph is split at %s: %s", self.program.name, error.node.target, error.__cause__)
+        _split_log.debug("%s: the graph is split at %s: %s", self.program.name, error.node.target, error.__cause__)
         self.failed.add(error.node.name)
         if len(self.failed) > _MOST_SPLITS:
             log.warning("%s: too many operators can't be compiled; the graph runs operator by operator", self.program.name)

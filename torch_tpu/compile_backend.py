@@ -1,7 +1,7 @@
 """``torch.compile(model, backend="tpu")``: Dynamo's graphs as StableHLO programs."""
 
 import itertools
-import logging
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,6 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from torch_tpu import _graph
 
-log = logging.getLogger(__name__)
 _numbers = itertools.count()
 
 
@@ -41,8 +40,8 @@ class Options:
     """What ``torch.compile(..., options={...})`` takes.
 
     async_compile: compile in the background; calls run operator by operator until the program is there.
-    num_dynamic_buckets, bucket_size: reserved for bounded dynamic sizes. Each size is compiled by itself in this version.
-    serializable: reserved for AOTAutograd's cache, which is not used in this version. Programs are kept by the compile cache.
+    num_dynamic_buckets, bucket_size: for bounded dynamic sizes. Each size is compiled by itself in this version, with a warning.
+    serializable: for AOTAutograd's cache, which is not used in this version. Programs are kept by the compile cache.
     debug_callback: see ``TpuCompileDebug``.
     custom_module_name, name: what the programs are called.
     """
@@ -72,6 +71,9 @@ class Options:
             raise RuntimeError(f"option 'num_dynamic_buckets' is between 1 and 8, got {parsed.num_dynamic_buckets}")
         if parsed.bucket_size < 1:
             raise RuntimeError(f"option 'bucket_size' is at least 1, got {parsed.bucket_size}")
+        if (parsed.num_dynamic_buckets, parsed.bucket_size) != (cls.num_dynamic_buckets, cls.bucket_size):
+            warnings.warn("torch.compile(backend='tpu'): num_dynamic_buckets and bucket_size have no effect in this version of "
+                          "torch_tpu: each size is compiled by itself", stacklevel=2)
         return parsed
 
 
@@ -84,7 +86,22 @@ def _decompositions() -> dict[Any, Any]:
 
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     return {op: f for op, f in core_aten_decompositions().items()
-            if not (isinstance(op, torch._ops.OpOverload) and has(op.name(), "PrivateUse1"))}
+            if not (isinstance(op, torch._ops.OpOverload) and has(op.name(), "PrivateUse1"))} | _foreach_with_tensor()
+
+
+def _foreach_with_tensor() -> dict[Any, Any]:
+    """Lists with one factor for each member, from a tensor on the CPU: what optimizers compute from their steps."""
+    aten = torch.ops.aten
+
+    def addcdiv(self, tensor1, tensor2, scalars):
+        scaled = aten._foreach_mul.List(aten._foreach_div.List(tensor1, tensor2), list(scalars.unbind()))
+        return aten._foreach_add.List(self, scaled)
+
+    def addcmul(self, tensor1, tensor2, scalars):
+        scaled = aten._foreach_mul.List(aten._foreach_mul.List(tensor1, tensor2), list(scalars.unbind()))
+        return aten._foreach_add.List(self, scaled)
+
+    return {aten._foreach_addcdiv.Tensor: addcdiv, aten._foreach_addcmul.Tensor: addcmul}
 
 
 class _Compilers:

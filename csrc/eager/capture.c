@@ -59,7 +59,9 @@ tt_status tt_capture_input(tt_capture *c, tt_storage *like, tt_storage **out) {
   return TT_OK;
 }
 
-tt_rng tt_capture_draw(tt_capture *c) { return (tt_rng){0, (uint64_t)c->draws++}; }
+tt_rng tt_capture_draw(tt_capture *c) { return (tt_rng){0, (uint64_t)c->draws++, 0}; }
+
+int tt_capture_draws(const tt_capture *c) { return c->draws; }
 
 /* ---- recording (the dispatch flag is held) -------------------------------------------------------------------- */
 
@@ -93,10 +95,15 @@ static void note_patches(tt_capture *c, const tt_program *p, const tt_call *call
       case TT_FROM_RNG_SEED: patch.what = TT_PATCH_SEED; break;
       case TT_FROM_RNG_OFFSET: patch.what = TT_PATCH_OFFSET; break;
     }
-    bool is_number = is_splat || source->from == TT_FROM_ARG || source->from == TT_FROM_LIST;
-    if (is_number && !input) continue;
-    if (is_number) patch.what = TT_PATCH_NUMBER;
-    patch.index = is_number ? input - 1 : (int)a->rng.offset;
+    bool is_draw = source->from == TT_FROM_RNG_SEED || source->from == TT_FROM_RNG_OFFSET;
+    if (is_draw && a->rng.input) { /* from a state that the run is given */
+      bool is_offset = source->from == TT_FROM_RNG_OFFSET;
+      input = a->rng.input + is_offset;
+      patch.add = is_offset ? (int64_t)a->rng.offset : 0;
+    }
+    if (!is_draw && !input) continue;
+    if (input) patch.what = TT_PATCH_NUMBER;
+    patch.index = input ? input - 1 : (int)a->rng.offset;
     add_patch(c, patch);
   }
 }

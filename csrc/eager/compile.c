@@ -32,7 +32,7 @@ static tt_status source_compile(tt_device *d, const tt_source *source, tt_code *
   if (!status) {
     long long number = atomic_fetch_add(&d->programs, 1);
     if (d->dump_dir) module_dump(d, source->name, &text, number);
-    const char *base = c->cost <= QUICK_COST ? d->quick_options : d->xla_options; /* the user's come last and win */
+    const char *base = !c->is_graph && c->cost <= QUICK_COST ? d->quick_options : d->xla_options; /* the user's come last and win */
     tt_strbuf_printf(&overrides, "xla_allow_excess_precision=%s %s", c->excess_precision ? "true" : "false", base ? base : "");
     tt_compile_options options = {.env_overrides = overrides.data};
     status = tt_cache_compile(d->cache, text.data, text.size, &options, source->name, waiter, &c->executable);

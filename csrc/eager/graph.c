@@ -131,6 +131,7 @@ tt_graph *tt_graph_create(tt_capture *c, const char *name, int result_count, tt_
   for (int i = 0; i < array_count(g); i++)
     if (array_at(g, i)->from == TT_GRAPH_OUTPUT) wanted[array_at(g, i)->index] = true;
   g->code = tt_region_code_create(r, r->node_count, wanted);
+  g->code->own.is_graph = true;
   free(wanted);
   take_outputs(g, r);
   take_sources(g, c);
@@ -220,10 +221,14 @@ static bool inputs_fit(tt_graph *g, tt_storage *const *storages, tt_storage **ou
 }
 
 static tt_number patch_number(const tt_graph_patch *p, const tt_graph_args *args) {
+  tt_number n;
   switch (p->what) {
     case TT_PATCH_SEED: return (tt_number){.dtype = TT_I64, .i = (int64_t)args->rng.seed};
     case TT_PATCH_OFFSET: return (tt_number){.dtype = TT_I64, .i = (int64_t)(args->rng.offset + (uint64_t)p->index)};
-    case TT_PATCH_NUMBER: return args->numbers[p->index];
+    case TT_PATCH_NUMBER:
+      n = args->numbers[p->index];
+      n.i += p->add;
+      return n;
   }
   return (tt_number){0};
 }

@@ -30,6 +30,8 @@ bool tt_capture_is_portable(void);
 tt_capture *tt_capture_current(void);
 /* The state that a random call gets: which draw of the graph it is. */
 tt_rng tt_capture_draw(tt_capture *c);
+/* How many there were until now. */
+int tt_capture_draws(const tt_capture *c);
 /* Ends it. Results: storages that placeholders' owners or calls hold; what was written to placeholders is found by itself.
  * `name` goes into the module. On failure too the capture is gone, and whatever it made can no longer be used. */
 tt_status tt_capture_end(tt_capture *c, const char *name, int result_count, tt_storage *const *results,

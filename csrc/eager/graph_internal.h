@@ -10,6 +10,7 @@ typedef struct tt_graph_patch {
   enum { TT_PATCH_SEED, TT_PATCH_OFFSET, TT_PATCH_NUMBER } what;
   int index; /* which draw, or which number of tt_graph_args */
   int pack, position;
+  int64_t add; /* to the number */
 } tt_graph_patch;
 
 typedef struct tt_capture_slot { /* an input */

@@ -206,7 +206,7 @@ DEVICE_TEST(numbers_of_a_run) {
   for (int i = 0; i < 3; i++) {
     tt_number numbers[2] = {{.dtype = TT_F64, .re = i / 2}, {.dtype = TT_I64, .i = 10 * i}};
     held out;
-    TT_CHECK_OK(try_run(g, &(tt_graph_args){&x.storage, numbers, {0, 0}}, &out));
+    TT_CHECK_OK(try_run(g, &(tt_graph_args){&x.storage, numbers, {0, 0, 0}}, &out));
     tensor result = over(out.all[0], &x);
     CHECK_FLOATS(&result, (float)(i / 2) + 0.5f + (float)(10 * i), 2 * (float)(i / 2) + 0.5f + (float)(10 * i));
     drop_held(&out);
@@ -239,12 +239,33 @@ DEVICE_TEST(random_numbers_are_drawn_anew) {
   TT_CHECK_INT_EQ(tt_graph_describe(g).draws, 2);
   for (uint64_t offset = 0; offset < 4; offset += 2) {
     held out;
-    TT_CHECK_OK(try_run(g, &(tt_graph_args){&x.storage, NULL, {42, offset}}, &out));
-    tensor drawn = over(out.all[0], &x), same = draw(d, &x, (tt_rng){42, offset + 1}), other = draw(d, &x, (tt_rng){42, offset});
+    TT_CHECK_OK(try_run(g, &(tt_graph_args){&x.storage, NULL, {42, offset, 0}}, &out));
+    tensor drawn = over(out.all[0], &x), same = draw(d, &x, (tt_rng){42, offset + 1, 0}), other = draw(d, &x, (tt_rng){42, offset, 0});
     check_same(&drawn, &same, true);
     check_same(&drawn, &other, false);
     drop_held(&out);
     drop(&same), drop(&other);
+  }
+  tt_graph_destroy(g);
+  drop(&x);
+}
+
+/* As a checkpoint's second forward does: from a state that the run is given. */
+DEVICE_TEST(random_numbers_from_a_given_state) {
+  tensor x = counting(d, 4);
+  tt_capture *c = begin(d);
+  tensor in = input(c, &x), unused = draw(d, &in, (tt_rng){0, 0, 1}), r = draw(d, &in, (tt_rng){0, 1, 1});
+  tt_graph *g = end(c, 1, &r);
+  drop(&in), drop(&unused), drop(&r);
+  TT_CHECK_INT_EQ(tt_graph_describe(g).draws, 0);
+  for (int64_t offset = 5; offset < 8; offset++) {
+    tt_number state[2] = {{.dtype = TT_I64, .i = 42}, {.dtype = TT_I64, .i = offset}};
+    held out;
+    TT_CHECK_OK(try_run(g, &(tt_graph_args){&x.storage, state, {0, 0, 0}}, &out));
+    tensor drawn = over(out.all[0], &x), same = draw(d, &x, (tt_rng){42, (uint64_t)offset + 1, 0});
+    check_same(&drawn, &same, true);
+    drop_held(&out);
+    drop(&same);
   }
   tt_graph_destroy(g);
   drop(&x);

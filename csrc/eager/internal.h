@@ -100,6 +100,7 @@ typedef enum tt_code_state { TT_CODE_NONE, TT_CODE_COMPILING, TT_CODE_READY, TT_
 typedef struct tt_code {
   atomic_uchar state;
   bool cheap; /* may run on the caller's thread */
+  bool is_graph; /* run often: worth the optimiser's time, however little there is to do */
   bool has_check;
   bool excess_precision; /* compiled so */
   int check_count;

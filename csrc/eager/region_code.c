@@ -89,7 +89,7 @@ static void code_take_nodes(tt_region_code *c, const analysis *a) {
   c->node_count = a->count;
   c->nodes = tt_calloc((size_t)a->count, sizeof *c->nodes);
   c->node_inputs = tt_malloc(((size_t)inputs + 1) * sizeof *c->node_inputs);
-  memcpy(c->node_inputs, r->inputs, (size_t)inputs * sizeof *c->node_inputs);
+  if (inputs) memcpy(c->node_inputs, r->inputs, (size_t)inputs * sizeof *c->node_inputs);
   for (int n = a->count - 1; n >= 0; n--) {
     const tt_region_node *node = &r->nodes[n];
     const tt_program *p = node->plan->program;

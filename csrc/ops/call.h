@@ -44,6 +44,7 @@ typedef struct tt_number {
 
 typedef struct tt_rng { /* a generator's state for one call; the caller has advanced it */
   uint64_t seed, offset;
+  uint16_t input; /* captures: 1 + which number of the graph's the seed is, and the next is what the offset is added to; 0: none */
 } tt_rng;
 
 typedef enum tt_arg_kind {

@@ -50,11 +50,26 @@ void Call::put(c10::string_view text) {
   next(TT_ARG_STRING).string = is_short ? text_ : strings_.emplace_front(text).c_str();
 }
 
+// A list of 0-dim CPU tensors, as optimizers have them for their steps.
+static bool are_numbers(const IValue& list) {
+  for (const IValue& item : list.toListRef()) {
+    if (!item.isTensor()) return false;
+    const at::Tensor& t = item.toTensor();
+    if (!t.defined() || !t.device().is_cpu() || t.dim() != 0) return false;
+  }
+  return !list.toListRef().empty();
+}
+
 void Call::put(const IValue& v, In kind) {
   if (v.isNone()) return put_none();
   switch (kind) {
     case In::Tensor: return put(v.toTensor());
     case In::Tensors: {
+      if (b.row_->each && are_numbers(v)) {
+        auto& numbers = number_lists_.emplace_front();
+        for (const IValue& item : v.toListRef()) numbers.push_back(number_of(item.toTensor()));
+        return put_list(TT_ARG_NUMBERS, numbers, &tt_arg::numbers);
+      }
       auto& own = tensor_lists_.emplace_front();
       for (const IValue& item : v.toListRef()) {
         const bool given = !item.isNone() && item.toTensor().defined();

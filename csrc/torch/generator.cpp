@@ -8,6 +8,7 @@
 
 #include "eager/graph.h"
 #include "torch/device.h"
+#include "torch/graph.h"
 
 namespace tt {
 namespace {
@@ -65,21 +66,22 @@ tt_rng generator_advance(const at::Generator& given) {
   at::Generator g = given.defined() ? given : default_generator();
   TORCH_CHECK(g.device().type() == kType, "Expected a 'tpu' device type for generator but found '", g.device().type(), "'");
   if (tt_capture* capture = tt_capture_current()) {
+    tt_rng given_state{};
+    if (captured_state(&given_state)) return given_state;
     TORCH_CHECK_NOT_IMPLEMENTED(g == default_generator(), "a compiled graph draws from the default generator only");
     return tt_capture_draw(capture);
   }
   std::lock_guard<std::mutex> guard(g.mutex());
   auto* impl = static_cast<Generator*>(g.unsafeGetGeneratorImpl());
-  return {impl->seed_, impl->offset_++};
+  return {impl->seed_, impl->offset_++, 0};
 }
 
 tt_rng generator_take(int draws) {
-  if (!draws) return {0, 0};
   at::Generator g = default_generator();
   std::lock_guard<std::mutex> guard(g.mutex());
   auto* impl = static_cast<Generator*>(g.unsafeGetGeneratorImpl());
   impl->offset_ += static_cast<uint64_t>(draws);
-  return {impl->seed_, impl->offset_ - static_cast<uint64_t>(draws)};
+  return {impl->seed_, impl->offset_ - static_cast<uint64_t>(draws), 0};
 }
 
 void generator_give_back(int draws) {

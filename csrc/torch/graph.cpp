@@ -44,9 +44,20 @@ struct Layout {
   }
 };
 
+// A generator's state as torch.tpu.get_rng_state() gives it: seed, offset.
+bool is_state(const at::Tensor& t) {
+  return t.device().is_cpu() && t.scalar_type() == at::kByte && t.dim() == 1 && t.numel() == 16 && t.is_contiguous();
+}
+tt_number number_at(const void* data) {
+  tt_number n{};
+  n.dtype = TT_I64;
+  std::memcpy(&n.i, data, sizeof n.i);
+  return n;
+}
+
 // What a graph takes at one place.
 struct Arg {
-  enum Kind { Tensor, Number, Other } kind;
+  enum Kind { Tensor, Number, State, Other } kind;
   std::optional<Layout> layout;  // Tensor
   size_t slot = 0;               // Tensor: which of the graph's inputs its storage is
   at::ScalarType dtype{};        // Number: a 0-dim CPU tensor, whose value may change
@@ -57,6 +68,7 @@ struct Arg {
                                                        PyObject_RichCompareBool(other.ptr(), given, Py_EQ) == 1);
     if (!THPVariable_Check(given)) return false;
     const at::Tensor& t = THPVariable_Unpack(given);
+    if (kind == State) return is_state(t);
     if (kind == Number) return t.device().is_cpu() && t.dim() == 0 && t.scalar_type() == dtype;
     return t.device().type() == kType && layout->fits(t);
   }
@@ -64,8 +76,8 @@ struct Arg {
 
 // What a graph gives at one place.
 struct Result {
-  enum Kind { New, Same, View, Other } kind;
-  size_t index = 0;              // New: of a storage; Same and View: of an argument
+  enum Kind { New, Same, View, State, Other } kind;
+  size_t index = 0;              // New: of a storage; Same and View: of an argument; State: of the next draw
   std::optional<Layout> layout;  // New, View
   py::object other;
 };
@@ -76,6 +88,14 @@ struct Numerics {
   bool excess = tt_device_excess_precision(device());
   bool operator==(const Numerics& o) const { return matmul == o.matmul && conv == o.conv && excess == o.excess; }
 };
+
+at::Tensor state_of(tt_rng rng, uint64_t draw) {
+  at::Tensor state = at::detail::empty_cpu({16}, at::kByte);
+  const uint64_t offset = rng.offset + draw;
+  std::memcpy(state.mutable_data_ptr(), &rng.seed, 8);
+  std::memcpy(static_cast<char*>(state.mutable_data_ptr()) + 8, &offset, 8);
+  return state;
+}
 
 bool is_number(const at::Tensor& t) { return t.device().is_cpu() && t.dim() == 0; }
 
@@ -101,6 +121,11 @@ class Captured {
         else if (storages[args_[i].slot] != s) return nullptr;
       }
       if (args_[i].kind == Arg::Number) numbers.push_back(number_of(THPVariable_Unpack(given[i])));
+      if (args_[i].kind == Arg::State) {
+        const auto* bytes = static_cast<const char*>(THPVariable_Unpack(given[i]).const_data_ptr());
+        numbers.push_back(number_at(bytes));
+        numbers.push_back(number_at(bytes + 8));
+      }
     }
     c10::SmallVector<tt_storage*, 16> made(storage_bytes_.size() + 1);
     bool fits = false;
@@ -113,7 +138,7 @@ class Captured {
       generator_give_back(draws_);
       return nullptr;
     }
-    return wrap(given, made.data());
+    return wrap(given, made.data(), args.rng);
   }
 
   tt_graph* graph_ = nullptr;
@@ -124,7 +149,7 @@ class Captured {
   std::vector<int64_t> storage_bytes_;  // of the new storages
 
  private:
-  PyObject* wrap(PyObject* const* given, tt_storage* const* made) const {
+  PyObject* wrap(PyObject* const* given, tt_storage* const* made, tt_rng rng) const {
     c10::SmallVector<c10::Storage, 16> fresh;
     for (size_t i = 0; i < storage_bytes_.size(); i++)
       fresh.push_back(wrap_storage(made[i] ? made[i] : tt_storage_create(device(), storage_bytes_[i])));
@@ -136,6 +161,7 @@ class Captured {
         case Result::New: item = THPVariable_Wrap(r.layout->over(fresh[r.index])); break;
         case Result::Same: item = Py_NewRef(given[r.index]); break;
         case Result::View: item = THPVariable_Wrap(r.layout->over(THPVariable_Unpack(given[r.index]).storage())); break;
+        case Result::State: item = THPVariable_Wrap(state_of(rng, r.index)); break;
         case Result::Other: item = Py_NewRef(r.other.ptr()); break;
       }
       PyList_SET_ITEM(out, static_cast<Py_ssize_t>(i), item);
@@ -182,9 +208,27 @@ class Capture {
   }
 
   uint16_t number_at(const void* data) const {
-    for (size_t i = 0; i < numbers_.size(); i++)
-      if (numbers_[i].const_data_ptr() == data) return static_cast<uint16_t>(i + 1);
-    return 0;
+    const auto found = std::find(numbers_.begin(), numbers_.end(), data);
+    return found == numbers_.end() ? uint16_t{0} : static_cast<uint16_t>(found - numbers_.begin() + 1);
+  }
+
+  // The generator's state at this point of a run, for a later graph's use_state.
+  at::Tensor save_state() {
+    const auto draws = static_cast<uint64_t>(tt_capture_draws(capture_));
+    states_.emplace_back(state_of({}, draws), draws);
+    return states_.back().first;
+  }
+  // From here on calls draw from this state, which is an argument; None: from the generator again.
+  void use_state(const std::optional<at::Tensor>& state) {
+    state_ = {};
+    if (!state) return;
+    state_.input = number_at(state->const_data_ptr());
+    TORCH_CHECK_NOT_IMPLEMENTED(state_.input, "the state of a random generator is no argument of the compiled graph");
+  }
+  bool next_state(tt_rng* out) {
+    *out = state_;
+    state_.offset++;
+    return out->input != 0;
   }
 
   py::list placeholders;
@@ -198,11 +242,15 @@ class Capture {
     }
     const at::Tensor& t = THPVariable_Unpack(given.ptr());
     if (t.device().type() != kType) {
-      TORCH_CHECK_NOT_IMPLEMENTED(is_number(t), "a compiled graph takes tensors on ", t.device(), " only if they have no dimensions");
-      numbers_.push_back(at::detail::empty_cpu({}, t.scalar_type()));
-      std::memset(numbers_.back().mutable_data_ptr(), 0, numbers_.back().nbytes());
-      graph_->args_.push_back({Arg::Number, std::nullopt, 0, t.scalar_type(), {}});
-      placeholders.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(numbers_.back())));
+      TORCH_CHECK_NOT_IMPLEMENTED(is_number(t) || is_state(t), "a compiled graph takes tensors on ", t.device(),
+                                  " only if they have no dimensions");
+      at::Tensor stands_for = at::detail::empty_cpu(t.sizes(), t.scalar_type());
+      auto* data = static_cast<char*>(stands_for.mutable_data_ptr());
+      std::memset(data, 0, stands_for.nbytes());
+      numbers_.push_back(data);
+      if (is_state(t)) numbers_.push_back(data + 8);
+      graph_->args_.push_back({is_state(t) ? Arg::State : Arg::Number, std::nullopt, 0, t.scalar_type(), {}});
+      placeholders.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(stands_for)));
       return;
     }
     const size_t slot = slot_of(storage_of(t));
@@ -226,6 +274,11 @@ class Capture {
     Result r{Result::Other, 0, std::nullopt, given};
     if (THPVariable_Check(given.ptr())) {
       const at::Tensor& t = THPVariable_Unpack(given.ptr());
+      for (const auto& [state, draw] : states_)
+        if (state.is_same(t)) {
+          graph_->results_.push_back({Result::State, draw, std::nullopt, {}});
+          return;
+        }
       TORCH_CHECK_NOT_IMPLEMENTED(t.device().type() == kType, "a compiled graph gives tensors on tpu only, got one on ", t.device());
       r = Result{Result::New, 0, Layout(t), {}};
       for (size_t i = 0; i < inputs_.size(); i++) {
@@ -250,7 +303,10 @@ class Capture {
   tt_capture* capture_ = nullptr;
   std::shared_ptr<Captured> graph_;
   std::vector<std::pair<tt_storage*, c10::Storage>> slots_;  // what is given, and its placeholder
-  std::vector<at::Tensor> inputs_, numbers_;
+  std::vector<at::Tensor> inputs_;
+  std::vector<const void*> numbers_;  // where the placeholders of numbers lie, which `placeholders` keeps alive
+  std::vector<std::pair<at::Tensor, uint64_t>> states_;
+  tt_rng state_{};
   std::vector<size_t> positions_;  // of the inputs, among the arguments
 };
 
@@ -326,6 +382,7 @@ py::dict info_of(const Captured& c) {
 }  // namespace
 
 uint16_t captured_number(const void* data) { return active ? active->number_at(data) : 0; }
+bool captured_state(tt_rng* out) { return active && active->next_state(out); }
 
 void bind_graph(py::module& m) {
   py::class_<Captured, std::shared_ptr<Captured>>(m, "_CapturedGraph")
@@ -340,6 +397,8 @@ void bind_graph(py::module& m) {
       .def(py::init<const py::list&, bool>(), py::arg("args"), py::arg("portable") = false)
       .def_readonly("placeholders", &Capture::placeholders)
       .def("end", &Capture::end)
+      .def("save_state", &Capture::save_state)
+      .def("use_state", &Capture::use_state)
       .def("abort", &Capture::abort);
   py::class_<Function>(m, "_GraphFunction", py::dynamic_attr())
       .def(py::init<py::object>())
