@@ -223,7 +223,14 @@ class Spy(torch.autograd.Function):
         return grad
 
 
-def test_the_context_reaches_backward():
+@pytest.mark.parametrize("own_thread", [True, False])
+def test_the_context_reaches_backward(own_thread):
+    """On the caller's thread, as torch_tpu sets it up, and on autograd's own for the device."""
+    with torch.autograd.set_multithreading_enabled(own_thread):
+        context_reaches_backward(own_thread)
+
+
+def context_reaches_backward(own_thread):
     x = torch.ones(2, device=DEVICE, requires_grad=True)
     Spy.seen.clear()
     with torch.tpu.precision("highest"):
@@ -233,7 +240,7 @@ def test_the_context_reaches_backward():
     with torch.tpu.precision("high"):
         torch.autograd.grad(Spy.apply(x).sum(), x)
     assert [seen[0] for seen in Spy.seen] == [HIGHEST, MEDIUM, HIGH]
-    assert not any(on_main for _, on_main in Spy.seen), "autograd runs this device on the caller's thread: test something else"
+    assert [on_main for _, on_main in Spy.seen] == [not own_thread] * 3
 
 
 def test_the_context_reaches_checkpoints_and_nested_backward():
