@@ -172,6 +172,10 @@ def test_settings_refuse_nonsense():
         torch.tpu.eager_mode = 1
     with pytest.raises((ValueError, KeyError)):
         torch.tpu.precision("medium-rare")
+    with pytest.raises(ValueError):
+        torch.backends.tpu.matmul.fp32_precision = "fp8"
+    with pytest.raises(TypeError):
+        torch.tpu.allow_excess_precision = 1
 
 
 def test_variables_that_make_no_sense_are_named_and_ignored():

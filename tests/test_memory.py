@@ -5,7 +5,7 @@ import os
 
 import pytest
 import torch
-from conftest import DEVICE
+from conftest import DEVICE, python_output
 
 MIB = 1024 * 1024
 
@@ -50,6 +50,54 @@ def test_uninitialised_and_constant_tensors_cost_nothing():
     settle()
     assert torch.tpu.memory_allocated() - before < MIB
     assert keep[2].sum().item() == 3.5 * MIB
+
+
+@pytest.mark.parametrize("mode", [torch.tpu.EagerMode.DEFER_NEVER, torch.tpu.EagerMode.DEFER_AND_FUSE])
+def test_the_snapshot_is_what_is_allocated(mode):
+    """Donated, passed on, dropped, promised: what is listed is what the statistics count."""
+
+    def listed():
+        return sum(a.count * a.bytes for a in torch.tpu.memory_snapshot())
+
+    settle()
+    offset = torch.tpu.memory_allocated() - listed()  # arrays below 1 KiB
+    with torch.tpu.set_eager_mode(mode):
+        keep = []
+        for i in range(30):
+            x = torch.randn(500 + i, device=DEVICE)
+            x.mul_(2).add_(x)
+            y = (x + 1).sin().view(-1, 1)
+            torch._foreach_add_([x, y], 1.0)
+            keep.append(y if i % 3 else x)
+            if i % 10 == 9:
+                keep = keep[5:]
+        del x, y
+        settle()
+        assert abs(torch.tpu.memory_allocated() - listed() - offset) < 4096 and listed() > 15 * 2000
+        shapes = {a.shape: a for a in torch.tpu.memory_snapshot()}
+        big = torch.ones(33, 1000, device=DEVICE) + 1
+        settle()
+        entry = next(a for a in torch.tpu.memory_snapshot() if a.shape == (33, 1000))
+        assert entry == torch.tpu.memory.LiveArray(1, 132000, torch.float32, (33, 1000)) and (33, 1000) not in shapes
+        assert "float32 [33, 1000]" in torch.tpu.memory_summary(abbreviated=True)
+        del big
+
+
+def test_out_of_memory_tells_who_has_it():
+    out = python_output("""
+        import torch
+        kept = [torch.randn(256, 1024, device="tpu") for _ in range(3)] + [torch.randn(77, 100, device="tpu")]
+        for make in (lambda: torch.randn(4096, 1024, device="tpu"), lambda: torch.randn(4096, 1024).to("tpu")):
+            try:
+                make()
+            except torch.OutOfMemoryError as error:
+                lines = str(error).splitlines()
+                assert "Tried to allocate 16.00 MiB" in lines[0] and "TORCH_TPU_HBM_LIMIT" in lines[0], lines
+                assert lines[2].split() == ["3.00", "MiB", "3", "float32", "[256,", "1024]"], lines
+                assert lines[3].split()[-3:] == ["float32", "[77,", "100]"], lines
+                print("told")
+    """, TORCH_TPU_HBM_LIMIT="8MiB")
+    assert out.split() == ["told", "told"]
 
 
 def test_accelerator_says_the_same():

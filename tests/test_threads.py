@@ -63,13 +63,13 @@ def test_precision_and_modes_belong_to_the_thread_that_set_them():
 
     seen = []
     with torch.tpu.precision(torch.tpu.Precision.HIGHEST):
-        assert _C._get_precision() == 2
-        thread = threading.Thread(target=lambda: seen.append(_C._get_precision()))
+        assert _C._precision() == (2, 2)
+        thread = threading.Thread(target=lambda: seen.append(_C._precision()))
         thread.start()
         thread.join()
         with torch.tpu.precision("high"):
-            assert _C._get_precision() == 1
-    assert seen == [0] and _C._get_precision() == 0
+            assert _C._precision() == (1, 1)
+    assert seen == [(0, 0)] and _C._precision() == (0, 0)
 
 
 def test_waiting_lets_other_threads_run():

@@ -74,14 +74,6 @@ def test_counters():
     assert after.num_cache_reqs - before.num_cache_reqs >= 8 and after.num_compilations - before.num_compilations <= 2
 
 
-@pytest.mark.parametrize("precision", ["default", "high", "highest"])
-def test_precision(precision):
-    x = torch.randn(8, 8, device=DEVICE, requires_grad=True)
-    with torch.tpu.precision(precision):
-        (x @ x).sum().backward()
-    assert torch.allclose((x @ x).cpu(), x.cpu() @ x.cpu(), atol=1e-4) and x.grad is not None
-
-
 def test_tables_for_the_documentation():
     from torch_tpu import _C
 

@@ -26,26 +26,28 @@ static void module_dump(const tt_device *d, const char *name, const tt_strbuf *t
  * in that, and compiling without it takes half the time. */
 enum { QUICK_COST = 3000 };
 
-static tt_status source_compile(tt_device *d, const tt_source *source, bool quick, const tt_cache_waiter *waiter,
-                                tt_executable **out_executable) {
+static tt_status source_compile(tt_device *d, const tt_source *source, tt_code *c, const tt_cache_waiter *waiter) {
   if (!d->client) return tt_device_is_abstract(source->name);
-  tt_strbuf text = TT_STRBUF_INIT;
+  tt_strbuf text = TT_STRBUF_INIT, overrides = TT_STRBUF_INIT;
   tt_status status = source->print(source->what, &text);
   if (!status) {
     long long number = atomic_fetch_add(&d->programs, 1);
     if (d->dump_dir) module_dump(d, source->name, &text, number);
-    tt_compile_options options = {.env_overrides = quick ? d->quick_options : d->xla_options};
-    status = tt_cache_compile(d->cache, text.data, text.size, &options, source->name, waiter, out_executable);
+    const char *base = !c->is_graph && c->cost <= QUICK_COST ? d->quick_options : d->xla_options; /* the user's come last and win */
+    tt_strbuf_printf(&overrides, "xla_allow_excess_precision=%s %s", c->excess_precision ? "true" : "false", base ? base : "");
+    tt_compile_options options = {.env_overrides = overrides.data};
+    status = tt_cache_compile(d->cache, text.data, text.size, &options, source->name, waiter, &c->executable);
     if (tt_status_get_code(status) != TT_INTERRUPTED)
       status = tt_status_annotate(status, "%s: the XLA compiler failed", source->name);
   }
   tt_strbuf_free(&text);
+  tt_strbuf_free(&overrides);
   return status;
 }
 
 /* The code is COMPILING, and this thread does it. */
 static void code_compile(tt_device *d, tt_code *c, const tt_source *source, const tt_cache_waiter *waiter) {
-  tt_status status = source_compile(d, source, !c->is_graph && c->cost <= QUICK_COST, waiter, &c->executable);
+  tt_status status = source_compile(d, source, c, waiter);
   c->cheap = !d->is_cpu || c->cost <= d->options.inline_cost;
   pthread_mutex_lock(&d->compiler.lock);
   c->error = status;

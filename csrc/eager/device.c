@@ -50,10 +50,11 @@ static tt_status client_create(tt_plugin *plugin, tt_client **out_client) {
 /* A plugin that refuses our kernels is used without them. */
 static tt_target choose_target(const tt_device *d) {
   if (!d->is_cpu) return TT_TARGET_TPU;
-  if (d->options.no_kernels) return TT_TARGET_CPU;
+  tt_target emulate = d->options.emulate_mxu ? TT_TARGET_EMULATE_MXU : 0;
+  if (d->options.no_kernels) return TT_TARGET_CPU | emulate;
   tt_status refused = tt_plugin_register(d->plugin, TT_KERNEL_COUNT, tt_kernels);
   tt_status_free(refused);
-  return refused ? TT_TARGET_CPU : TT_TARGET_CPU_KERNELS;
+  return (refused ? TT_TARGET_CPU : TT_TARGET_CPU_KERNELS) | emulate;
 }
 
 tt_status tt_device_open(const tt_device_options *options, tt_device **out_device) {
@@ -76,6 +77,7 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
   d->quick_options = compile_options_text(d->is_cpu, true, options->xla_options);
   atomic_init(&d->launch_blocking, options->launch_blocking);
   pthread_mutex_init(&d->check_lock, NULL);
+  tt_memory_init(d);
   atomic_init(&d->defer, options->defer);
   d->region.serial = 1;
   tt_stream_init(d);
@@ -106,6 +108,7 @@ void tt_device_close(tt_device *d) {
   tt_cache_destroy(d->cache);
   if (d->client) tt_client_destroy(d->client);
   pthread_mutex_destroy(&d->check_lock);
+  pthread_mutex_destroy(&d->arrays_lock);
   free(d->plugin_path);
   free(d->xla_options);
   free(d->quick_options);
@@ -174,9 +177,13 @@ tt_status tt_device_set_defer(tt_device *d, bool on) {
   return on ? TT_OK : tt_device_flush(d, TT_FLUSH_MODE);
 }
 
-static _Thread_local int thread_precision;
-void tt_device_set_precision(int precision) { thread_precision = precision; }
-int tt_device_precision(void) { return thread_precision; }
+bool tt_device_excess_precision(const tt_device *d) { return atomic_load(&d->excess_precision); }
+
+tt_status tt_device_set_excess_precision(tt_device *d, bool on) {
+  TT_TRY(tt_device_flush(d, TT_FLUSH_MODE));
+  atomic_store(&d->excess_precision, on);
+  return TT_OK;
+}
 
 tt_device_info tt_device_describe(const tt_device *d) {
   if (!d->client)
@@ -187,7 +194,8 @@ tt_device_info tt_device_describe(const tt_device *d) {
       .platform_version = tt_client_platform_version(d->client),
       .device_kind = tt_client_device_kind(d->client, 0),
       .is_cpu = d->is_cpu,
-      .has_kernels = d->target == TT_TARGET_CPU_KERNELS,
+      .has_kernels = tt_target_has_kernels(d->target),
+      .emulates_mxu = d->target & TT_TARGET_EMULATE_MXU,
   };
   tt_plugin_version(d->plugin, &info.api_major, &info.api_minor);
   return info;

@@ -68,16 +68,17 @@ static tt_status program_make(tt_device *d, const tt_call *call, const tt_miss_h
                               tt_program **out_program) {
   tt_miss_hint hint = {0};
   uint8_t *memory = NULL; /* of a recalled hint */
-  hlo_precision precision = (hlo_precision)tt_device_precision();
+  hlo_precision precision = (hlo_precision)call->precision;
+  tt_target target = tt_key_is_portable(r->words) ? TT_TARGET_TPU : d->target;
   if (needs_no_hint(call)) {
-    tt_status refused = tt_program_build(call, r->specs, r->spec_count, NULL, 0, d->target, precision, out_program);
+    tt_status refused = tt_program_build(call, r->specs, r->spec_count, NULL, 0, target, precision, out_program);
     if (!refused) return TT_OK;
     tt_status_free(refused); /* PyTorch may have better words for it */
   }
   TT_TRY(tt_hint_get(d, call, r->words, r->word_count, miss, &hint, &memory));
   tt_layout_hint layouts[8];
   for (int i = 0; i < hint.count; i++) layouts[i] = (tt_layout_hint){hint.results[i].rank, hint.results[i].strides};
-  tt_status status = tt_program_build(call, r->specs, r->spec_count, layouts, hint.count, d->target, precision, out_program);
+  tt_status status = tt_program_build(call, r->specs, r->spec_count, layouts, hint.count, target, precision, out_program);
   free(memory);
   return status;
 }
@@ -91,6 +92,7 @@ static tt_status plan_make(tt_device *d, const tt_call *call, const tt_miss_hook
   plan->runs = p;
   plan->code = &plan->own;
   plan->own = (tt_code){.has_check = p->has_check, .checks = p->checks, .check_count = p->check_count, .cost = p->cost};
+  plan->own.excess_precision = tt_key_excess_precision(r->words);
   plan->weight = strlen(p->function.rest);
   return TT_OK;
 }
@@ -215,9 +217,7 @@ static void run_drop_outputs(const tt_program *p, run_state *r) {
   int written = r->output_count - p->has_check - p->written_count;
   for (int w = 0; w < p->written_count; w++) {
     tt_value *donated = run_donated(p, r, w), *output = r->outputs[written + w];
-    if (!donated) continue;
-    donated->bytes = output->bytes;
-    output->bytes = 0;
+    if (donated) tt_value_give_back(donated, output);
   }
   for (int i = 0; i < r->output_count; i++) tt_value_release(r->outputs[i]);
 }

@@ -37,21 +37,30 @@ DEVICE_TEST(aliasing_is_part_of_the_key) {
   drop(&b);
 }
 
-DEVICE_TEST(shapes_dtypes_and_precision_are_part_of_the_key) {
+DEVICE_TEST(shapes_and_dtypes_are_part_of_the_key) {
   tensor a = counting(d, 4), b = counting(d, 5);
   tensor ints = tensor_of(d, TT_I32, DIMS(4), (int32_t[]){1, 2, 3, 4});
-  const tensor *inputs[] = {&a, &b, &ints, &a};
-  for (int i = 0; i < 4; i++) {
-    tt_device_set_precision(i == 3 ? HLO_PRECISION_HIGHEST : HLO_PRECISION_DEFAULT);
+  const tensor *inputs[] = {&a, &b, &ints};
+  for (int i = 0; i < 3; i++) {
     tensor r = CALL(d, "neg", arg(inputs[i]));
     drop(&r);
     TT_CHECK_INT_EQ(compilations(d), i + 1);
   }
-  TT_CHECK_INT_EQ(tt_device_precision(), HLO_PRECISION_HIGHEST);
-  tt_device_set_precision(HLO_PRECISION_DEFAULT);
   drop(&a);
   drop(&b);
   drop(&ints);
+}
+
+DEVICE_TEST(precision_is_part_of_a_products_key) {
+  tensor a = counting(d, 4);
+  static const uint8_t precisions[] = {HLO_PRECISION_DEFAULT, HLO_PRECISION_HIGH, HLO_PRECISION_HIGHEST, HLO_PRECISION_HIGH};
+  for (int i = 0; i < 4; i++) {
+    tensor r;
+    TT_CHECK_OK(run_call(d, "dot", (call_frame){.precision = precisions[i]}, ARGS(arg(&a), arg(&a)), &r, 1));
+    drop(&r);
+    TT_CHECK_INT_EQ(compilations(d), i < 3 ? i + 1 : 3);
+  }
+  drop(&a);
 }
 
 DEVICE_TEST(refused_calls_change_nothing) {
@@ -110,7 +119,7 @@ DEVICE_TEST(many_numbers_travel_together) {
   }
   tt_arg args[2] = {{.kind = TT_ARG_TENSORS, .count = COUNT, .tensors = list},
                     {.kind = TT_ARG_NUMBERS, .count = COUNT, .numbers = numbers}};
-  tt_call call = {tt_op_find("_foreach_mul.ScalarList"), args, 2, 0, NULL, TT_F32};
+  tt_call call = {tt_op_find("_foreach_mul.ScalarList"), args, 2, 0, NULL, TT_F32, HLO_PRECISION_DEFAULT};
   tt_new_result made[COUNT];
   int count = 0;
   CHECK_FAILS(tt_dispatch(d, &call, NULL, made, COUNT - 1, &count), TT_INTERNAL, "40 results, room for 39");

@@ -47,6 +47,7 @@ typedef struct tt_device_options {
   bool no_bounded;          /* each size gets a program of its own */
   bool poison_bounds;       /* what lies beyond a size is NaN or -1: for tests */
   bool no_kernels;          /* CPU plugins: plain programs only, without our own kernels */
+  bool emulate_mxu;         /* CPU plugins: float32 products as a TPU's matrix unit makes them */
   tt_cache_options cache;   /* of compiled programs, outside of the process */
   double inline_cost;       /* programs up to this cost (hlo_builder_cost) run on the caller's thread; 0: default */
 } tt_device_options;
@@ -107,15 +108,17 @@ bool tt_device_launch_blocking(const tt_device *d);
 /* DeferAndFuse on or off; what is collected runs when it is switched off. */
 tt_status tt_device_set_defer(tt_device *d, bool on) TT_MUST_USE;
 bool tt_device_defer(const tt_device *d);
-/* Precision of dots and convolutions of calls made from now on by this thread (hlo_precision's numbers). */
-void tt_device_set_precision(int precision);
-int tt_device_precision(void);
+/* May programs keep results between operations in more bits than their dtypes have (XLA's allow_excess_precision)? Off at
+ * first. Calls made from now on have programs of their own. */
+tt_status tt_device_set_excess_precision(tt_device *d, bool on) TT_MUST_USE;
+bool tt_device_excess_precision(const tt_device *d);
 
 typedef struct tt_device_info {
   const char *plugin_path, *platform, *platform_version, *device_kind;
   int api_major, api_minor;
   bool is_cpu, has_kernels; /* our own kernels are in use */
   bool is_abstract;
+  bool emulates_mxu;        /* multiplies as a TPU's matrix unit does */
 } tt_device_info;
 tt_device_info tt_device_describe(const tt_device *d);
 
@@ -125,6 +128,24 @@ typedef struct tt_memory_stats {
 } tt_memory_stats;
 tt_memory_stats tt_device_memory(const tt_device *d);
 void tt_device_reset_peak_memory(tt_device *d);
+
+/* Who uses the memory. Arrays below 1 KiB are counted in tt_memory_stats only. An array is what tensors are views over: it has
+ * the shape of its storage. */
+typedef struct tt_live_array { /* arrays of one type */
+  int64_t count, bytes;        /* how many; of each */
+  tt_dtype dtype;
+  int rank;
+  const int64_t *dims;
+} tt_live_array;
+typedef struct tt_live_arrays {
+  int count;
+  tt_live_array *arrays; /* the most bytes in all first */
+  int64_t *dims;         /* of all of them */
+} tt_live_arrays;
+tt_live_arrays tt_device_live_arrays(tt_device *d);
+void tt_live_arrays_free(tt_live_arrays *all);
+/* The first `most` of them as a table, with a last line for the others, without a newline at the end. free() it. */
+char *tt_device_memory_table(tt_device *d, int most);
 
 typedef struct tt_cache_stats {
   int64_t requests, hits, compilations, inlined, queued, donated;

@@ -240,13 +240,14 @@ MAYBE_UNUSED static tt_arg arg(const tensor *t) { return (tt_arg){.kind = TT_ARG
 typedef struct call_frame { /* what goes with the arguments */
   const tensor *into; /* written, or null */
   const tt_miss_hook *miss;
+  uint8_t precision; /* a hlo_precision */
 } call_frame;
 
 static tt_status run_call(tt_device *d, const char *op, call_frame frame, int count, const tt_arg *args, tensor *results,
                           int capacity) {
   tt_tensor writes[1];
   if (frame.into) writes[0] = as_tensor(frame.into);
-  tt_call call = {tt_op_find(op), args, count, frame.into != NULL, writes, TT_F32};
+  tt_call call = {tt_op_find(op), args, count, frame.into != NULL, writes, TT_F32, frame.precision};
   if (!call.op) {
     printf("there is no operator %s\n", op);
     exit(1);

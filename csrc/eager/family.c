@@ -115,12 +115,13 @@ static void add_spec(sized_call *c, tt_storage_spec *s) {
   else s->type.dims = add_slots(c, SLOT_SIZE, s->type.rank, s->type.dims);
 }
 
-static void sized_call_open(sized_call *c, const tt_call *call, const tt_storage_spec *specs, int spec_count) {
+static void sized_call_open(tt_device *d, sized_call *c, const tt_call *call, const tt_storage_spec *specs, int spec_count) {
   *c = (sized_call){.arena = TT_ARENA_INIT, .call = *call, .spec_count = spec_count, .ok = true};
   c->specs = tt_arena_copy(&c->arena, specs, sizeof *specs * (size_t)spec_count);
   tt_arg *args = tt_arena_copy(&c->arena, call->args, sizeof *args * (size_t)call->arg_count);
   add_word(c, (uint64_t)(uintptr_t)call->op);
-  add_word(c, (uint64_t)call->default_dtype | (uint64_t)tt_device_precision() << 8 | (uint64_t)call->arg_count << 16 |
+  add_word(c, (uint64_t)call->default_dtype | (uint64_t)call->precision << 8 |
+                  (uint64_t)atomic_load_explicit(&d->excess_precision, memory_order_relaxed) << 12 | (uint64_t)call->arg_count << 16 |
                   (uint64_t)call->write_count << 32);
   for (int i = 0; i < call->arg_count && c->ok; i++) add_arg(c, i, &args[i]);
   c->call.args = args;
@@ -349,9 +350,8 @@ static tt_bounded *bounded_create(tt_device *d, const size_pattern *p, sized_cal
     *c->slots[i] = rule_value(&p->rules[i], symbols);
   }
   tt_program *program;
-  tt_target target = d->is_cpu ? TT_TARGET_CPU : TT_TARGET_TPU; /* our kernels take exact shapes */
-  tt_status status = tt_program_build_bounded(&c->call, c->specs, c->spec_count, target,
-                                              (hlo_precision)tt_device_precision(), bounds, &program);
+  tt_status status = tt_program_build_bounded(&c->call, c->specs, c->spec_count, tt_target_without_kernels(d->target),
+                                              (hlo_precision)c->call.precision, bounds, &program);
   for (int i = 0; i < c->slot_count; i++) *c->slots[i] = before[i];
   tt_status_free(status);
   if (status) return NULL;
@@ -361,7 +361,8 @@ static tt_bounded *bounded_create(tt_device *d, const size_pattern *p, sized_cal
   b->code = (tt_code){.has_check = program->has_check, .checks = program->checks, .check_count = program->check_count,
                       .cost = program->cost, .sized_inputs = program->input_count,
                       .sized_outputs = program->output_count - program->has_check, .input_types = program->input_types,
-                      .output_types = program->output_types};
+                      .output_types = program->output_types,
+                      .excess_precision = atomic_load_explicit(&d->excess_precision, memory_order_relaxed)};
   return b;
 }
 
@@ -449,7 +450,7 @@ static bool has_families(const tt_device *d) { return d->is_cpu && !d->options.n
 void tt_family_join(tt_device *d, const tt_call *call, const tt_storage_spec *specs, int spec_count, tt_plan *plan) {
   if (!has_families(d) || plan->program->lanes) return;
   sized_call c;
-  sized_call_open(&c, call, specs, spec_count);
+  sized_call_open(d, &c, call, specs, spec_count);
   if (c.ok) {
     pthread_mutex_lock(&d->family_lock);
     join(d, family_find(d, &c), &c, plan);
@@ -474,7 +475,7 @@ static tt_plan *plan_from(tt_family *f, const sized_call *c) {
 tt_plan *tt_family_plan(tt_device *d, const tt_call *call, const tt_storage_spec *specs, int spec_count) {
   if (!has_families(d)) return NULL;
   sized_call c;
-  sized_call_open(&c, call, specs, spec_count);
+  sized_call_open(d, &c, call, specs, spec_count);
   tt_plan *plan = NULL;
   if (c.ok) {
     pthread_mutex_lock(&d->family_lock);

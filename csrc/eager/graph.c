@@ -310,9 +310,7 @@ static tt_status run_make_outputs(tt_graph *g, graph_run *r) {
 static void run_drop_outputs(const tt_graph *g, graph_run *r) {
   for (int o = 0; o < g->code->output_count; o++) {
     int k = g->code->aliases[o];
-    if (k < 0 || !r->donate[k]) continue;
-    r->inputs[k]->bytes = r->outputs[o]->bytes;
-    r->outputs[o]->bytes = 0;
+    if (k >= 0 && r->donate[k]) tt_value_give_back(r->inputs[k], r->outputs[o]);
   }
   for (int o = 0; o < r->output_count; o++) tt_value_release(r->outputs[o]);
 }

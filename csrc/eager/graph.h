@@ -24,6 +24,10 @@ void tt_capture_label(tt_capture *c, const char *label);
 /* Stops recording until the matching resume: what runs between them runs as ever. */
 void tt_capture_pause(tt_capture *c);
 void tt_capture_resume(tt_capture *c);
+/* From here on calls are lowered for any plugin: for modules that are printed and not run here. */
+void tt_capture_set_portable(tt_capture *c);
+/* Does this thread capture so? */
+bool tt_capture_is_portable(void);
 /* This thread's capture, or null. */
 tt_capture *tt_capture_current(void);
 /* The state that a random call gets: which draw of the graph it is. */
@@ -43,6 +47,10 @@ tt_status tt_graph_require(tt_graph *g) TT_MUST_USE;
 bool tt_graph_is_ready(const tt_graph *g);
 /* The StableHLO module; empty if the graph has nothing to run. */
 tt_status tt_graph_print(const tt_graph *g, tt_strbuf *out) TT_MUST_USE;
+
+/* The module as it is without this process: main takes the graph's inputs and gives its results, and numbers and arrays that
+ * the graph refers to are constants. Not for graphs that draw random numbers or write to inputs. Checks of indices are left out. */
+tt_status tt_graph_print_closed(const tt_graph *g, const char *name, tt_strbuf *out) TT_MUST_USE;
 
 typedef struct tt_graph_info {
   int inputs, results, calls, draws; /* draws: how far a run moves the random generator */

@@ -27,7 +27,7 @@ struct tt_capture {
   int patch_count, patch_capacity;
   int number_counts[TT_PACK_COUNT]; /* recorded so far */
   int draws;
-  bool is_paused;
+  bool is_paused, is_portable;
   const char *label;
 };
 

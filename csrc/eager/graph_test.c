@@ -282,7 +282,7 @@ DEVICE_TEST(lists_of_tensors) {
   tt_new_result made[4];
   int count;
   for (int i = 0; i < 2; i++) {
-    tt_call call = {tt_op_find("_foreach_mul.Scalar"), args, 2, 2, list, TT_F32};
+    tt_call call = {tt_op_find("_foreach_mul.Scalar"), args, 2, 2, list, TT_F32, HLO_PRECISION_DEFAULT};
     TT_CHECK_OK(tt_dispatch(d, &call, NULL, made, 4, &count));
   }
   tt_graph *g = end(c, 1, &doubled);

@@ -16,6 +16,10 @@
 
 typedef enum tt_value_state { TT_VALUE_PENDING, TT_VALUE_READY, TT_VALUE_FAILED } tt_value_state;
 
+typedef struct tt_value_link {
+  struct tt_value_link *next, *previous; /* null: in no list */
+} tt_value_link;
+
 typedef struct tt_value {
   atomic_int refs;
   atomic_int queued_refs; /* of them: those of queued tasks, which run before whatever comes next */
@@ -31,6 +35,7 @@ typedef struct tt_value {
   tt_number splat;
   uint64_t region; /* the region that it was last used in, and its number there; under the dispatch flag */
   int region_number;
+  tt_value_link link; /* in the list of the device's arrays; under its lock */
   int64_t own_dims[];
 } tt_value;
 
@@ -43,6 +48,8 @@ tt_value *tt_value_create_result(tt_device *d, const tt_array_type *type, tt_val
 tt_value *tt_value_create_deferred(tt_device *d, const tt_array_type *type);
 /* The array is being made now, in the memory of `donated` unless that is null. */
 void tt_value_count(tt_value *v, tt_value *donated);
+/* The output that was to take over the memory of `donated` is not made. */
+void tt_value_give_back(tt_value *donated, tt_value *output);
 static inline void tt_value_retain(tt_value *v) { atomic_fetch_add_explicit(&v->refs, 1, memory_order_relaxed); }
 void tt_value_release(tt_value *v); /* null is allowed */
 /* True if, once the queue has run, one holder is left: the caller. Its memory may then be taken. Flag held. */
@@ -61,6 +68,8 @@ static inline tt_value_state tt_value_get_state(tt_value *v) {
 }
 /* Waits while PENDING, after the open region was let run; then the failure, if it has one. */
 tt_status tt_value_wait(tt_value *v, tt_flush_reason reason) TT_MUST_USE;
+/* Its contents on the host, once they are there. Takes the reference, on failure too. */
+tt_status tt_value_map(tt_value *v, tt_flush_reason reason, tt_host_view *out) TT_MUST_USE;
 /* The failure of a FAILED value, which from here on somebody has seen. */
 tt_status tt_value_failure(const tt_value *v) TT_MUST_USE;
 /* The value is the user's: puts it into the memory statistics, if it isn't there. Flag held. */
@@ -93,6 +102,7 @@ typedef struct tt_code {
   bool cheap; /* may run on the caller's thread */
   bool is_graph; /* run often: worth the optimiser's time, however little there is to do */
   bool has_check;
+  bool excess_precision; /* compiled so */
   int check_count;
   const struct tt_check_info *checks;
   int sized_inputs, sized_outputs; /* how many have types below; packs and the flag follow */
@@ -143,6 +153,10 @@ typedef struct tt_key { /* grows as needed and is used again: keying allocates o
 
 /* Fills `key`; reads the storages' values, so the dispatch flag must be held. */
 void tt_key_build(tt_device *d, const tt_call *call, tt_key *key);
+/* Whether the program of this key may keep more bits than its types have. */
+bool tt_key_excess_precision(const uint64_t *words);
+/* Whether it is for plugins that we know nothing of: no kernels of ours, and no form that suits one device. */
+bool tt_key_is_portable(const uint64_t *words);
 
 /* ---- families of calls that differ in sizes alone --------------------------------------------------------------- */
 
@@ -385,7 +399,7 @@ struct tt_device {
   bool is_cpu; /* programs run on the thread that starts them; else the device computes by itself */
   tt_target target;
   atomic_uchar state; /* tt_device_state */
-  atomic_bool launch_blocking, defer;
+  atomic_bool launch_blocking, defer, excess_precision;
   atomic_flag dispatching; /* the dispatch flag */
   uint64_t stamp;
   tt_key key;
@@ -412,6 +426,8 @@ struct tt_device {
   /* These by anyone. What died without the flag is still in the live counts. */
   atomic_llong gone_bytes, gone_values, programs;
   tt_region_stats region_stats; /* under the dispatch flag */
+  pthread_mutex_t arrays_lock;
+  tt_value_link arrays; /* that are alive: a ring */
 };
 
 int tt_usable_cores(void);
@@ -466,6 +482,10 @@ static inline int64_t tt_memory_live(const tt_device *d) {
   return atomic_load_explicit(&d->live_bytes, memory_order_relaxed) -
          atomic_load_explicit(&d->gone_bytes, memory_order_relaxed);
 }
+void tt_memory_init(tt_device *d);
+/* Puts a value with its bytes on the list of arrays that are alive; takes it off, if it is there. On any thread. */
+void tt_memory_list(tt_value *v);
+void tt_memory_unlist(tt_value *v);
 /* Fails with TT_OUT_OF_MEMORY if `bytes` more would exceed the limit. */
 tt_status tt_memory_reserve(tt_device *d, int64_t bytes) TT_MUST_USE;
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eager/graph.h"
 #include "eager/internal.h"
 
 static inline void key_reserve(tt_key *k, size_t more) {
@@ -107,6 +108,11 @@ static void key_arg(tt_device *d, tt_key *k, const tt_call *call, int index) {
   }
 }
 
+enum { PRECISION_SHIFT = 56, PORTABLE_SHIFT = 62, EXCESS_SHIFT = 63 };
+
+bool tt_key_excess_precision(const uint64_t *words) { return words[1] >> EXCESS_SHIFT; }
+bool tt_key_is_portable(const uint64_t *words) { return words[1] >> PORTABLE_SHIFT & 1; }
+
 void tt_key_build(tt_device *d, const tt_call *call, tt_key *k) {
   d->stamp++;
   k->count = 0;
@@ -114,7 +120,9 @@ void tt_key_build(tt_device *d, const tt_call *call, tt_key *k) {
   key_reserve(k, 2);
   key_add(k, (uint64_t)(uintptr_t)call->op);
   key_add(k, (uint64_t)call->arg_count | (uint64_t)call->write_count << 16 | (uint64_t)call->default_dtype << 48 |
-                 (uint64_t)tt_device_precision() << 56);
+                 (uint64_t)call->precision << PRECISION_SHIFT |
+                 (uint64_t)tt_capture_is_portable() << PORTABLE_SHIFT |
+                 (uint64_t)atomic_load_explicit(&d->excess_precision, memory_order_relaxed) << EXCESS_SHIFT);
   for (int i = 0; i < call->arg_count; i++) key_arg(d, k, call, i);
   for (int i = 0; i < call->write_count; i++) key_tensor(d, k, &call->writes[i]);
 }

@@ -226,6 +226,7 @@ tt_region_code *tt_region_code_create(const tt_region *r, int count, const bool 
     code_take_types(c, r);
     code_take_checks(c);
     for (int n = 0; n < count; n++) c->own.cost += c->nodes[n].wanted ? c->nodes[n].program->cost : 0;
+    c->own.excess_precision = count > 0 && r->nodes[0].plan->code->excess_precision; /* as all of them: a change ends the region */
     c->name = code_name(c);
     c->code = &c->own;
   }

@@ -40,7 +40,7 @@ DEFER_TEST(lists_are_apart) {
   tensor p = counting(d, 2), q = counting(d, 3);
   tt_tensor list[2] = {as_tensor(&p), as_tensor(&q)};
   tt_arg args[2] = {{.kind = TT_ARG_TENSORS, .count = 2, .tensors = list}, ARG_FLOAT(2)};
-  tt_call call = {tt_op_find("_foreach_mul.Scalar"), args, 2, 2, list, TT_F32};
+  tt_call call = {tt_op_find("_foreach_mul.Scalar"), args, 2, 2, list, TT_F32, HLO_PRECISION_DEFAULT};
   tt_new_result made[2];
   int count;
   for (int i = 0; i < 2; i++) {

@@ -91,12 +91,12 @@ static void foreach(tt_device *d, results *r) {
     tt_tensor writes[3];
     memcpy(writes, ps, sizeof ps);
     tt_arg args[3] = {list, grads, ARG_FLOAT(-0.1 * (i + 1))};
-    tt_call call = {tt_op_find("_foreach_add.List"), args, 3, 3, writes, TT_F32};
+    tt_call call = {tt_op_find("_foreach_add.List"), args, 3, 3, writes, TT_F32, HLO_PRECISION_DEFAULT};
     tt_new_result made[3];
     int count;
     TT_CHECK_OK(tt_dispatch(d, &call, NULL, made, 3, &count));
     tt_arg root[1] = {list};
-    tt_call sqrt = {tt_op_find("_foreach_sqrt"), root, 1, 3, writes, TT_F32};
+    tt_call sqrt = {tt_op_find("_foreach_sqrt"), root, 1, 3, writes, TT_F32, HLO_PRECISION_DEFAULT};
     TT_CHECK_OK(tt_dispatch(d, &sqrt, NULL, made, 3, &count));
   }
   for (int i = 0; i < 3; i++) keep(r, p[i]), drop(&g[i]);

@@ -178,8 +178,7 @@ static tt_number uninitialised_of(tt_dtype dtype) {
   return tt_dtype_is_integral(dtype) ? (tt_number){.dtype = TT_I64} : uninitialised;
 }
 
-/* Takes the value's reference, on failure too. */
-static tt_status value_map(tt_value *v, tt_flush_reason reason, tt_host_view *out) {
+tt_status tt_value_map(tt_value *v, tt_flush_reason reason, tt_host_view *out) {
   tt_status status = tt_value_wait(v, reason);
   if (status) goto fail;
   if (v->holds == TT_HOLDS_SPLAT) {
@@ -225,7 +224,7 @@ tt_status tt_storage_map(tt_storage *s, tt_dtype nothing_dtype, tt_host_view *ou
   *out = (tt_host_view){NULL, NULL, false};
   TT_TRY(tt_device_usable(s->device));
   tt_value *v = storage_snapshot(s);
-  if (v) return value_map(v, TT_FLUSH_COPY, out);
+  if (v) return tt_value_map(v, TT_FLUSH_COPY, out);
   tt_number n = uninitialised_of(nothing_dtype);
   int64_t width = (int64_t)tt_dtype_bytes(nothing_dtype);
   *out = (tt_host_view){number_spread(&n, nothing_dtype, (s->nbytes + width - 1) / width), NULL, true};
@@ -249,7 +248,7 @@ tt_status tt_storage_read_element(tt_storage *s, tt_dtype dtype, int64_t offset,
     return TT_OK;
   }
   tt_host_view view;
-  TT_TRY(value_map(v, TT_FLUSH_ITEM, &view));
+  TT_TRY(tt_value_map(v, TT_FLUSH_ITEM, &view));
   memcpy(out, (const char *)view.data + (size_t)offset * width, width);
   tt_storage_unmap(&view);
   return TT_OK;
@@ -274,7 +273,7 @@ static tt_status value_resize(tt_value *v, int64_t from_bytes, int64_t to_bytes,
   tt_device *d = v->device;
   tt_dtype dtype = (tt_dtype)v->type.dtype;
   tt_host_view view;
-  TT_TRY(value_map(v, TT_FLUSH_RESIZE, &view));
+  TT_TRY(tt_value_map(v, TT_FLUSH_RESIZE, &view));
   int64_t width = (int64_t)tt_dtype_bytes(dtype);
   if (to_bytes % width) dtype = TT_U8, width = 1;
   int64_t dims[1] = {to_bytes / width};

@@ -1,4 +1,4 @@
-/* Values: immutable arrays with a reference count and a state, and the accounting of their memory. */
+/* Values: immutable arrays with a reference count and a state, which are counted in the memory statistics. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +33,12 @@ static void memory_remove(tt_device *d, int64_t bytes, bool held) {
   if (bytes) atomic_fetch_add_explicit(&d->gone_bytes, bytes, memory_order_relaxed);
 }
 
+/* Another value has the memory from now on. */
+static void memory_pass_on(tt_value *donated) {
+  tt_memory_unlist(donated);
+  donated->bytes = 0;
+}
+
 static tt_value *value_init(tt_value *v, tt_device *d, tt_holds holds, const tt_array_type *type) {
   atomic_init(&v->refs, 1);
   atomic_init(&v->queued_refs, 0);
@@ -45,6 +51,7 @@ static tt_value *value_init(tt_value *v, tt_device *d, tt_holds holds, const tt_
   v->buffer = NULL;
   v->error = TT_OK;
   v->region = 0;
+  v->link = (tt_value_link){0};
   return v;
 }
 
@@ -60,7 +67,8 @@ tt_value *tt_value_create_result(tt_device *d, const tt_array_type *type, tt_val
   tt_value *v = value_init(tt_pool_take(&d->values, sizeof(tt_value)), d, TT_HOLDS_ARRAY, type);
   v->counted = true;
   memory_add(d, donated ? 0 : v->bytes, 1);
-  if (donated) donated->bytes = 0;
+  if (donated) memory_pass_on(donated);
+  tt_memory_list(v);
   return v;
 }
 
@@ -74,14 +82,22 @@ tt_value *tt_value_create_deferred(tt_device *d, const tt_array_type *type) {
 
 void tt_value_count(tt_value *v, tt_value *donated) {
   v->bytes = tt_array_bytes(&v->type);
-  if (donated) donated->bytes = 0;
+  if (donated) memory_pass_on(donated);
   else memory_add(v->device, v->bytes, 0);
+  tt_memory_list(v);
+}
+
+void tt_value_give_back(tt_value *donated, tt_value *output) {
+  donated->bytes = output->bytes;
+  memory_pass_on(output);
+  tt_memory_list(donated);
 }
 
 void tt_value_admit(tt_value *v) {
   if (v->counted) return;
   v->counted = true;
   memory_add(v->device, v->bytes, 1);
+  tt_memory_list(v);
 }
 
 bool tt_value_drop(tt_value *v) {
@@ -98,6 +114,7 @@ bool tt_value_drop(tt_value *v) {
 
 void tt_value_recycle(tt_value *v, bool held) {
   tt_device *d = v->device;
+  tt_memory_unlist(v);
   if (v->counted) memory_remove(d, v->bytes, held);
   if (v->type.dims == v->own_dims) free(v);
   else tt_pool_return(&d->values, v, held);
@@ -136,39 +153,4 @@ tt_status tt_value_wait(tt_value *v, tt_flush_reason reason) {
 tt_status tt_value_failure(const tt_value *v) {
   tt_device_saw(v->device, v->error);
   return tt_status_clone(v->error);
-}
-
-/* ---- memory ------------------------------------------------------------------------------------------------- */
-
-static int64_t memory_live_values(const tt_device *d) {
-  return atomic_load_explicit(&d->live_values, memory_order_relaxed) -
-         atomic_load_explicit(&d->gone_values, memory_order_relaxed);
-}
-
-tt_status tt_memory_reserve(tt_device *d, int64_t bytes) {
-  int64_t limit = d->options.memory_limit;
-  if (!limit || bytes <= 0) return TT_OK;
-  int64_t live = tt_memory_live(d);
-  if (live + bytes <= limit) return TT_OK;
-  return tt_status_make(TT_OUT_OF_MEMORY,
-                        "TPU out of memory. Tried to allocate %.2f MiB. The device has a limit of %.2f MiB "
-                        "(TORCH_TPU_HBM_LIMIT) of which %.2f MiB are in use by %lld arrays of this process.",
-                        (double)bytes / 1048576, (double)limit / 1048576, (double)live / 1048576,
-                        (long long)memory_live_values(d));
-}
-
-tt_memory_stats tt_device_memory(const tt_device *d) {
-  return (tt_memory_stats){
-      .live_bytes = tt_memory_live(d),
-      .peak_bytes = atomic_load_explicit(&d->peak_bytes, memory_order_relaxed),
-      .limit_bytes = d->options.memory_limit,
-      .live_values = memory_live_values(d),
-      .total_values = atomic_load_explicit(&d->total_values, memory_order_relaxed),
-  };
-}
-
-void tt_device_reset_peak_memory(tt_device *d) {
-  tt_device_enter(d);
-  atomic_store_explicit(&d->peak_bytes, tt_memory_live(d), memory_order_relaxed);
-  tt_device_leave(d);
 }

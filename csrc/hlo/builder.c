@@ -30,7 +30,12 @@ void hlo_builder_destroy(hlo_builder *b) {
 
 tt_arena *hlo_builder_arena(hlo_builder *b) { return b->arena; }
 void hlo_builder_set_context(hlo_builder *b, const char *aten_name) { b->context = aten_name; }
-void hlo_builder_set_precision(hlo_builder *b, hlo_precision precision) { b->precision = precision; }
+void hlo_builder_emulate_matrix_unit(hlo_builder *b) { b->emulates_matrix_unit = true; }
+hlo_precision hlo_builder_set_precision(hlo_builder *b, hlo_precision precision) {
+  hlo_precision before = b->precision;
+  b->precision = precision;
+  return before;
+}
 double hlo_builder_cost(const hlo_builder *b) { return b->cost; }
 void hlo_add_cost(hlo_builder *b, double units) { b->cost += units; }
 

@@ -136,6 +136,24 @@ hlo_value hlo_constant_i64s(hlo_builder *b, int count, const int64_t *numbers) {
   return constant(b, hlo_type_make(b, TT_I64, 1, (int64_t[]){count}), list);
 }
 
+/* As MLIR's hexadecimal texts: little-endian elements in row-major order. Those of i1 are packed bits, so bool comes as bytes. */
+hlo_value hlo_constant_bytes(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims, const void *data) {
+  static const char digits[] = "0123456789ABCDEF";
+  if (tt_dtype_is_bool(dtype)) return hlo_convert(b, hlo_constant_bytes(b, TT_U8, rank, dims, data), dtype);
+  const hlo_type *type = hlo_type_make(b, dtype, rank, dims);
+  if (hlo_failed(b)) return hlo_none(b);
+  size_t bytes = (size_t)hlo_type_numel(type) * tt_dtype_bytes(dtype);
+  if (!bytes) return constant(b, type, "");
+  char *text = tt_arena_alloc(b->arena, 2 * bytes + 5), *next = text;
+  *next++ = '"', *next++ = '0', *next++ = 'x';
+  for (size_t i = 0; i < bytes; i++) {
+    unsigned char byte = ((const unsigned char *)data)[i];
+    *next++ = digits[byte >> 4], *next++ = digits[byte & 15];
+  }
+  *next++ = '"', *next = 0;
+  return constant(b, type, text);
+}
+
 hlo_value hlo_iota(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims, int axis) {
   static const char name[] = "stablehlo.iota";
   if (hlo_failed(b) || !hlo_check_axis(b, name, axis, rank)) return hlo_none(b);

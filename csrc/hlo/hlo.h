@@ -126,6 +126,8 @@ hlo_value hlo_scalar_lowest(hlo_builder *b, tt_dtype dtype);
 hlo_value hlo_scalar_highest(hlo_builder *b, tt_dtype dtype);
 /* A one-dimensional i64 constant. */
 hlo_value hlo_constant_i64s(hlo_builder *b, int count, const int64_t *numbers);
+/* An array's contents, as they lie in memory: row-major, bool as bytes. */
+hlo_value hlo_constant_bytes(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims, const void *data);
 hlo_value hlo_iota(hlo_builder *b, tt_dtype dtype, int rank, const int64_t *dims, int axis);
 
 /* ---- elementwise -------------------------------------------------------------------------------------------- */
@@ -252,9 +254,17 @@ void hlo_if(hlo_builder *b, hlo_value pred, int n, const hlo_type *const *types,
 
 /* ---- linear algebra ----------------------------------------------------------------------------------------- */
 
-typedef enum hlo_precision { HLO_PRECISION_DEFAULT, HLO_PRECISION_HIGH, HLO_PRECISION_HIGHEST } hlo_precision;
-/* The precision that dots and convolutions get from now on. */
-void hlo_builder_set_precision(hlo_builder *b, hlo_precision precision);
+typedef enum hlo_precision {
+  HLO_PRECISION_DEFAULT, /* one pass of a TPU's matrix unit; also called medium */
+  HLO_PRECISION_HIGH,    /* three */
+  HLO_PRECISION_HIGHEST, /* six */
+  HLO_PRECISION_NONE     /* there must be no dots and convolutions: they fail */
+} hlo_precision;
+/* The precision that dots and convolutions get from now on; returns the one before. */
+hlo_precision hlo_builder_set_precision(hlo_builder *b, hlo_precision precision);
+/* From now on dots and convolutions of float32 (also float16, complex64) are made of bfloat16 passes, as a TPU's matrix unit
+ * would, instead of being left to the plugin. */
+void hlo_builder_emulate_matrix_unit(hlo_builder *b);
 
 /* Result: batch dimensions, then lhs's free ones, then rhs's free ones. dtype: the result's element type. */
 hlo_value hlo_dot_general(hlo_builder *b, hlo_value lhs, hlo_value rhs, int batch, const int *lhs_batch,

@@ -27,6 +27,7 @@ struct hlo_builder {
   int trace_count, trace_capacity;
   const char *result_types; /* of the function: null until hlo_return */
   hlo_precision precision;
+  bool emulates_matrix_unit;
   double cost;
   int symbol_count;
   int64_t symbol_bounds[HLO_MAX_SYMBOLS];
@@ -87,6 +88,12 @@ void hlo_emit_reduction(hlo_builder *b, const char *name, int n, const hlo_value
 /* How many windows fit into a dimension. */
 int64_t hlo_window_count(int64_t size, int64_t window, int64_t stride, int64_t base_dilation, int64_t window_dilation,
                          int64_t low, int64_t high);
+
+/* A dot or a convolution of two operands, as described by spec, with a result of this dtype. */
+typedef hlo_value (*hlo_product)(hlo_builder *b, const void *spec, hlo_value lhs, hlo_value rhs, tt_dtype dtype);
+/* The product at the builder's precision: as it is, or made of passes. `name` is what failures start with. */
+hlo_value hlo_multiply(hlo_builder *b, const char *name, hlo_product product, const void *spec, hlo_value lhs,
+                       hlo_value rhs, tt_dtype dtype);
 
 /* How many elements the array has room for: what operations on it cost. */
 double hlo_type_work(const hlo_type *t);

@@ -210,6 +210,50 @@ TT_TEST(dot_values) {
   CHECK_FLOATS(&p, 1, 1e-6f, 7, 10, 43, 50);
 }
 
+/* The first factor needs one, two and three bfloat16 parts; each precision keeps one more of them. */
+TT_TEST(passes_of_the_matrix_unit) {
+  const float one = 1, two = 1 + 0x1p-9f, three = 1 + 0x1p-9f + 0x1p-20f;
+  program p;
+  hlo_builder *b = program_begin(&p);
+  hlo_builder_emulate_matrix_unit(b);
+  hlo_value x = input_f32(&p, 2, DIMS(4, 1), (float[]){three, INFINITY, -INFINITY, NAN}),
+            y = input_f32(&p, 2, DIMS(1, 1), (float[]){1}), outputs[6];
+  static const int spatial[] = {1};
+  hlo_conv conv = {.lhs_batch = 0, .lhs_feature = 1, .rhs_output_feature = 0, .rhs_input_feature = 1, .out_batch = 0,
+                   .out_feature = 1, .lhs_spatial = spatial, .rhs_spatial = spatial, .out_spatial = spatial,
+                   .feature_groups = 1, .batch_groups = 1};
+  for (int i = 0; i < 3; i++) {
+    hlo_builder_set_precision(b, (hlo_precision)i);
+    outputs[i] = hlo_dot_general(b, x, y, 0, NULL, NULL, 1, AXES(1), AXES(0), TT_F32);
+    outputs[3 + i] = hlo_convolution(b, x, y, &conv, TT_F32);
+  }
+  program_end(&p, true, 6, outputs);
+  for (int i = 0; i < 6; i += 3) {
+    CHECK_FLOATS(&p, i, 0, one, INFINITY, -INFINITY, NAN);
+    CHECK_FLOATS(&p, i + 1, 0, two, INFINITY, -INFINITY, NAN);
+    CHECK_FLOATS(&p, i + 2, 0, three, INFINITY, -INFINITY, NAN);
+  }
+}
+
+TT_TEST(matrix_unit_and_other_types) {
+  program p;
+  hlo_builder *b = program_begin(&p);
+  hlo_builder_emulate_matrix_unit(b);
+  hlo_value real = input_f32(&p, 1, DIMS(2), (float[]){1 + 0x1p-9f, 2}), turned = hlo_complex(b, real, real);
+  hlo_value half = hlo_convert(b, real, TT_F16), wide = hlo_convert(b, real, TT_F64);
+  hlo_builder_set_precision(b, HLO_PRECISION_HIGH);
+  hlo_value z = hlo_dot_general(b, turned, turned, 0, NULL, NULL, 1, AXES(0), AXES(0), TT_C64);
+  hlo_value h = hlo_dot_general(b, half, half, 0, NULL, NULL, 1, AXES(0), AXES(0), TT_F32);
+  hlo_builder_set_precision(b, HLO_PRECISION_DEFAULT);
+  hlo_value d = hlo_dot_general(b, wide, wide, 0, NULL, NULL, 1, AXES(0), AXES(0), TT_F64);
+  program_end(&p, true, 4, (hlo_value[]){hlo_real(b, z), hlo_imag(b, z), h, hlo_convert(b, d, TT_F32)});
+  const float square = 5 + 0x1p-8f; /* without the product of the two small parts */
+  CHECK_FLOATS(&p, 0, 0, 0);
+  CHECK_FLOATS(&p, 1, 0, 2 * square);
+  CHECK_FLOATS(&p, 2, 0, square);
+  CHECK_FLOATS(&p, 3, 0, square + 0x1p-18f);
+}
+
 TT_TEST(linear_algebra_values) {
   program p;
   hlo_builder *b = program_begin(&p);

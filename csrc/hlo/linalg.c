@@ -8,7 +8,7 @@
 /* "" or ", precision_config = [...]" for two operands. */
 static const char *precision_text(hlo_builder *b) {
   static const char *const names[] = {"DEFAULT", "HIGH", "HIGHEST"};
-  if (b->precision == HLO_PRECISION_DEFAULT) return "";
+  if (b->precision == HLO_PRECISION_DEFAULT || b->emulates_matrix_unit) return "";
   const char *name = names[b->precision];
   return tt_arena_printf(b->arena, ", precision_config = [#stablehlo<precision %s>, #stablehlo<precision %s>]", name,
                          name);
@@ -58,37 +58,52 @@ static hlo_value mask_contracted(hlo_builder *b, hlo_value x, int count, const i
   return hlo_mask_beyond(b, x, mask, hlo_scalar_i64(b, x.type->dtype, 0));
 }
 
-hlo_value hlo_dot_general(hlo_builder *b, hlo_value lhs, hlo_value rhs, int batch, const int *lhs_batch,
-                          const int *rhs_batch, int contract, const int *lhs_contract, const int *rhs_contract,
-                          tt_dtype dtype) {
+typedef struct dot_spec {
+  int batch, contract;
+  const int *lhs_batch, *rhs_batch, *lhs_contract, *rhs_contract;
+} dot_spec;
+
+static const char *dot_text(hlo_builder *b, const dot_spec *d) {
+  return tt_arena_printf(
+      b->arena,
+      "dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = %s, rhs_batching_dimensions = %s, "
+      "lhs_contracting_dimensions = %s, rhs_contracting_dimensions = %s>%s",
+      hlo_axes_text(b, d->batch, d->lhs_batch), hlo_axes_text(b, d->batch, d->rhs_batch),
+      hlo_axes_text(b, d->contract, d->lhs_contract), hlo_axes_text(b, d->contract, d->rhs_contract),
+      precision_text(b));
+}
+
+/* A hlo_product. */
+static hlo_value dot(hlo_builder *b, const void *spec, hlo_value lhs, hlo_value rhs, tt_dtype dtype) {
   static const char name[] = "stablehlo.dot_general";
+  const dot_spec *d = spec;
   uint64_t lhs_mask, rhs_mask;
-  if (!hlo_check_operands(b, name, 2, (hlo_value[]){lhs, rhs}) ||
-      !check_dot_axes(b, name, lhs, batch, lhs_batch, contract, lhs_contract, &lhs_mask) ||
-      !check_dot_axes(b, name, rhs, batch, rhs_batch, contract, rhs_contract, &rhs_mask) ||
-      !check_paired(b, name, lhs, rhs, batch, lhs_batch, rhs_batch, "batch") ||
-      !check_paired(b, name, lhs, rhs, contract, lhs_contract, rhs_contract, "contracting")) {
+  if (!check_dot_axes(b, name, lhs, d->batch, d->lhs_batch, d->contract, d->lhs_contract, &lhs_mask) ||
+      !check_dot_axes(b, name, rhs, d->batch, d->rhs_batch, d->contract, d->rhs_contract, &rhs_mask) ||
+      !check_paired(b, name, lhs, rhs, d->batch, d->lhs_batch, d->rhs_batch, "batch") ||
+      !check_paired(b, name, lhs, rhs, d->contract, d->lhs_contract, d->rhs_contract, "contracting")) {
     return hlo_none(b);
   }
   int64_t dims[2 * HLO_MAX_RANK];
   int rank = 0;
   double depth = 1;
-  for (int i = 0; i < batch; i++) dims[rank++] = lhs.type->dims[lhs_batch[i]];
-  for (int i = 0; i < contract; i++) depth *= (double)lhs.type->bounds[lhs_contract[i]];
-  lhs = mask_contracted(b, lhs, contract, lhs_contract);
-  rhs = mask_contracted(b, rhs, contract, rhs_contract);
+  for (int i = 0; i < d->batch; i++) dims[rank++] = lhs.type->dims[d->lhs_batch[i]];
+  for (int i = 0; i < d->contract; i++) depth *= (double)lhs.type->bounds[d->lhs_contract[i]];
+  lhs = mask_contracted(b, lhs, d->contract, d->lhs_contract);
+  rhs = mask_contracted(b, rhs, d->contract, d->rhs_contract);
   append_free(lhs, lhs_mask, dims, &rank);
   append_free(rhs, rhs_mask, dims, &rank);
   const hlo_type *result = hlo_type_make(b, dtype, rank, dims);
   if (hlo_failed(b)) return hlo_none(b);
   hlo_add_cost(b, hlo_type_work(result) * depth);
-  const char *attributes = tt_arena_printf(
-      b->arena,
-      "dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = %s, rhs_batching_dimensions = %s, "
-      "lhs_contracting_dimensions = %s, rhs_contracting_dimensions = %s>%s",
-      hlo_axes_text(b, batch, lhs_batch), hlo_axes_text(b, batch, rhs_batch), hlo_axes_text(b, contract, lhs_contract),
-      hlo_axes_text(b, contract, rhs_contract), precision_text(b));
-  return hlo_emit(b, name, 2, (hlo_value[]){lhs, rhs}, attributes, result);
+  return hlo_emit(b, name, 2, (hlo_value[]){lhs, rhs}, dot_text(b, d), result);
+}
+
+hlo_value hlo_dot_general(hlo_builder *b, hlo_value lhs, hlo_value rhs, int batch, const int *lhs_batch,
+                          const int *rhs_batch, int contract, const int *lhs_contract, const int *rhs_contract,
+                          tt_dtype dtype) {
+  dot_spec spec = {batch, contract, lhs_batch, rhs_batch, lhs_contract, rhs_contract};
+  return hlo_multiply(b, "stablehlo.dot_general", dot, &spec, lhs, rhs, dtype);
 }
 
 /* ---- convolution -------------------------------------------------------------------------------------------- */
@@ -174,12 +189,11 @@ static bool check_conv_symbolic(hlo_builder *b, const char *name, hlo_value lhs,
   return !(lhs.type->dynamic & ~batch) || hlo_check_static(b, name, lhs);
 }
 
-hlo_value hlo_convolution(hlo_builder *b, hlo_value lhs, hlo_value rhs, const hlo_conv *c, tt_dtype dtype) {
+/* A hlo_product. */
+static hlo_value convolve(hlo_builder *b, const void *spec, hlo_value lhs, hlo_value rhs, tt_dtype dtype) {
   static const char name[] = "stablehlo.convolution";
-  if (!hlo_check_operands(b, name, 2, (hlo_value[]){lhs, rhs}) || !check_conv_symbolic(b, name, lhs, c) ||
-      !hlo_check_static(b, name, rhs)) {
-    return hlo_none(b);
-  }
+  const hlo_conv *c = spec;
+  if (!check_conv_symbolic(b, name, lhs, c) || !hlo_check_static(b, name, rhs)) return hlo_none(b);
   int rank = lhs.type->rank;
   if (rank < 2 || rhs.type->rank != rank) {
     return hlo_op_fail(b, name, "%s and %s cannot be convolved: the ranks differ or are below 2",
@@ -198,6 +212,10 @@ hlo_value hlo_convolution(hlo_builder *b, hlo_value lhs, hlo_value rhs, const hl
   const char *attributes = tt_arena_printf(b->arena, "dimension_numbers = #stablehlo.conv<%sx%s->%s>%s", lhs_text,
                                            rhs_text, out_text, conv_window_text(b, rank - 2, c));
   return hlo_emit(b, name, 2, (hlo_value[]){lhs, rhs}, attributes, hlo_type_make(b, dtype, rank, dims));
+}
+
+hlo_value hlo_convolution(hlo_builder *b, hlo_value lhs, hlo_value rhs, const hlo_conv *spec, tt_dtype dtype) {
+  return hlo_multiply(b, "stablehlo.convolution", convolve, spec, lhs, rhs, dtype);
 }
 
 /* ---- factorisations ----------------------------------------------------------------------------------------- */

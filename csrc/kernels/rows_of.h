@@ -8,25 +8,28 @@
 
 typedef REAL VECTOR __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
 
+/* The sum of the lanes, by halves. */
 TT_INLINE REAL NAME(fold)(const VECTOR *v) {
-  REAL sum = 0;
-  for (int k = 0; k < (int)(sizeof *v / sizeof sum); k++) sum += (*v)[k];
-  return sum;
+  enum { LANES = VECTOR_BYTES / sizeof(REAL) };
+  REAL part[LANES];
+  memcpy(part, v, sizeof part);
+  for (int half = LANES / 2; half; half /= 2)
+    for (int k = 0; k < half; k++) part[k] += part[k + half];
+  return part[0];
 }
 
 /* ---- softmax: y (g - sum(g y)), or for the logarithm g - exp(y) sum(g) ------------------------------------------ */
 
 TT_FAST static void NAME(softmax_row)(const REAL *g, const REAL *y, REAL *restrict out, int64_t n, bool is_log) {
-  enum { LANES = VECTOR_BYTES / sizeof(REAL) };
-  VECTOR parts[2] = {{0}, {0}};
+  enum { LANES = VECTOR_BYTES / sizeof(REAL), PARTS = 4 }; /* as many additions are under way as the processor can have */
+  VECTOR parts[PARTS] = {{0}};
   int64_t i = 0;
-  for (; i + 2 * LANES <= n; i += 2 * LANES) {
-    VECTOR a = AT(g + i), b = AT(g + i + LANES);
-    if (!is_log) a *= AT(y + i), b *= AT(y + i + LANES);
-    parts[0] += a;
-    parts[1] += b;
-  }
-  parts[0] += parts[1];
+  for (; i + PARTS * LANES <= n; i += PARTS * LANES)
+    for (int k = 0; k < PARTS; k++) {
+      if (is_log) parts[k] += AT(g + i + k * LANES);
+      else parts[k] += AT(g + i + k * LANES) * AT(y + i + k * LANES);
+    }
+  parts[0] = (parts[0] + parts[1]) + (parts[2] + parts[3]);
   REAL sum = NAME(fold)(parts);
   for (; i < n; i++) sum += is_log ? g[i] : g[i] * y[i];
   if (is_log) {

@@ -6,7 +6,7 @@
 static void lower_unscale(tt_lower *l) {
   hlo_builder *b = l->b;
   hlo_value scale = tt_tensor_arg(l, 2), found = tt_tensor_arg(l, 1), all_finite = hlo_scalar_i64(b, TT_BOOL, 1);
-  for (int k = 0; k < tt_list_count(l, 0); k++) {
+  for (int k = 0; k < tt_list_count(l, 0); k++, tt_list_next(l)) {
     const tt_tensor *t = tt_list_tensor_meta(l, 0, k);
     int dims[TT_MAX_RANK];
     for (int d = 0; d < t->rank; d++) dims[d] = d;

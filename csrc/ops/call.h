@@ -85,6 +85,7 @@ typedef struct tt_call {
   int write_count;         /* 0: all results are new */
   const tt_tensor *writes; /* storage null: that result is new all the same */
   tt_dtype default_dtype;  /* torch.get_default_dtype() */
+  uint8_t precision;       /* a hlo_precision, for rows with TT_OP_MATMUL or TT_OP_CONV; 0 for others */
 } tt_call;
 
 #ifdef __cplusplus

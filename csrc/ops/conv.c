@@ -87,13 +87,15 @@ static bool read_geometry(tt_lower *l, const conv_args *a, geometry *out) {
 
 static int64_t reach(int64_t size, int64_t step) { return size ? (size - 1) * step + 1 : 0; }
 
+static bool prefers_cpu_forms(const tt_lower *l) { return l->is_cpu && !l->emulates_mxu; }
+
 /* Half types accumulate in float32: ask for an f32 result, the caller converts. The features are dimension 1 of lhs,
  * the output's features dimension 0 of rhs. The CPU plugins do grouped convolutions faster one by one. */
 static hlo_value convolve(tt_lower *l, hlo_value lhs, hlo_value rhs, const hlo_conv *spec) {
   enum { MOST_PARTS = 64 };
   int64_t groups = spec->feature_groups;
   tt_dtype dtype = tt_dtype_opmath(lhs.type->dtype);
-  if (!l->is_cpu || groups == 1 || groups > MOST_PARTS) return hlo_convolution(l->b, lhs, rhs, spec, dtype);
+  if (!prefers_cpu_forms(l) || groups == 1 || groups > MOST_PARTS) return hlo_convolution(l->b, lhs, rhs, spec, dtype);
   hlo_conv single = *spec;
   hlo_value parts[MOST_PARTS];
   int64_t in = lhs.type->dims[1] / groups, out = rhs.type->dims[0] / groups;
@@ -114,7 +116,7 @@ static bool as_taps(tt_lower *l, const geometry *g, hlo_value *x, const int64_t 
     *w = (tt_window){.size = w_spatial[d], .stride = stride ? stride[d] : 1, .dilation = g->dilation[d], .in = in};
     w->out = in < reach(w->size, w->dilation) ? 0 : (in - reach(w->size, w->dilation)) / w->stride + 1;
   }
-  if (!l->is_cpu || !tt_taps_suit(out)) return false;
+  if (!prefers_cpu_forms(l) || !tt_taps_suit(out)) return false;
   hlo_value zero = hlo_scalar_i64(l->b, x->type->dtype, 0);
   for (int d = 0; d < g->spatial; d++) *x = tt_pad_dim(l, *x, 2 + d, low[d], high[d], base ? base[d] - 1 : 0, zero);
   return true;
@@ -293,12 +295,12 @@ static void lower_convolution_backward_overrideable(tt_lower *l) { backward(l, &
 
 /* ---- table -------------------------------------------------------------------------------------------------- */
 
-enum { LAYOUT = TT_OP_CHANNELS_LAST | TT_OP_OWN_LAYOUT };
+enum { CONV = TT_OP_CONV | TT_OP_CHANNELS_LAST | TT_OP_OWN_LAYOUT };
 
 TT_OP_FAMILY(conv,
-  TT_ROW("convolution", lower_convolution, .flags = LAYOUT),
-  TT_ROW("convolution_overrideable", lower_convolution, .flags = LAYOUT),
-  TT_ROW("_convolution", lower_convolution, .flags = LAYOUT),
-  TT_ROW("_convolution.deprecated", lower_convolution, .flags = LAYOUT),
-  TT_ROW("convolution_backward", lower_convolution_backward, .flags = LAYOUT),
-  TT_ROW("convolution_backward_overrideable", lower_convolution_backward_overrideable, .flags = LAYOUT));
+  TT_ROW("convolution", lower_convolution, .flags = CONV),
+  TT_ROW("convolution_overrideable", lower_convolution, .flags = CONV),
+  TT_ROW("_convolution", lower_convolution, .flags = CONV),
+  TT_ROW("_convolution.deprecated", lower_convolution, .flags = CONV),
+  TT_ROW("convolution_backward", lower_convolution_backward, .flags = CONV),
+  TT_ROW("convolution_backward_overrideable", lower_convolution_backward_overrideable, .flags = CONV));

@@ -75,7 +75,7 @@ TT_OP_FAMILY(
     EACH("erfc"), EACH("exp"), EACH("expm1"), EACH("floor"), EACH("frac"), EACH("lgamma"), EACH("log"), EACH("log10"),
     EACH("log1p"), EACH("log2"), EACH("neg"), EACH("reciprocal"), EACH("round"), EACH("rsqrt"), EACH("sigmoid"),
     EACH("sign"), EACH("sin"), EACH("sinh"), EACH("sqrt"), EACH("tan"), EACH("tanh"), EACH("trunc"), EACH("zero"),
-    EACH("copy"), EACH("max"), EACH("mm"),
+    EACH("copy"), EACH("max"), TT_FOREACH("_foreach_mm", "mm", .flags = TT_OP_MATMUL),
 
     TT_ROW("_foreach_norm.Scalar", lower_norm, .static_numbers = TT_STATIC(1)),
     TT_ROW("_foreach_powsum.Scalar", lower_powsum, .static_numbers = TT_STATIC(1)));

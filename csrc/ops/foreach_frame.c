@@ -46,6 +46,7 @@ void tt_lower_foreach(tt_lower *l) {
     s->member = k;
     l->op = row;
     tt_lower_row(l);
+    tt_list_next(l);
   }
   s->args = call->args;
   s->member = -1;

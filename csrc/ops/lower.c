@@ -60,11 +60,15 @@ static hlo_value nothing(hlo_builder *b, tt_dtype dtype, int rank, const int64_t
   return hlo_full_f64(b, dtype, rank, dims, tt_dtype_is_integral(dtype) ? 0 : NAN);
 }
 
+void tt_list_next(tt_lower *l) { l->state->step++; }
+
 static hlo_value tensor_read(tt_lower *l, const tt_tensor *t) {
   tt_site *site = hlo_failed(l->b) ? NULL : tt_site_find(l, t->storage);
   if (!site) return tt_poison(l);
-  if (site->spec->holds == TT_HOLDS_NOTHING) return nothing(l->b, (tt_dtype)t->dtype, t->rank, t->sizes);
   tt_view v = view_of(t);
+  hlo_value written = site->step == l->state->step ? site->seen : site->after;
+  if (!hlo_is_none(written)) return apply_flags(l->b, tt_view_read(l->b, written, &v), t);
+  if (site->spec->holds == TT_HOLDS_NOTHING) return nothing(l->b, (tt_dtype)t->dtype, t->rank, t->sizes);
   bool same_splat = site->spec->holds == TT_HOLDS_SPLAT && site->spec->type.dtype == t->dtype;
   hlo_value x = same_splat ? hlo_broadcast_to(l->b, tt_splat_number(l, site), t->rank, t->sizes)
                            : tt_view_read(l->b, tt_site_array(l, site), &v);
@@ -268,6 +272,8 @@ static void tensor_write(tt_lower *l, const tt_tensor *t, hlo_value value) {
   value = apply_flags(l->b, tt_cast(l, value, v.dtype), t);
   if (hlo_failed(l->b)) return;
   bool is_first = hlo_is_none(site->after);
+  if (site->step != l->state->step) site->seen = site->after;
+  site->step = l->state->step;
   site->after = composed(l, site, &v, value);
   if (is_first) l->state->written[l->state->written_count++] = (int)(site - l->state->sites);
 }

@@ -50,10 +50,12 @@ typedef enum tt_op_flags {
   TT_OP_ALLOW_CPU_SCALAR = 1 << 3, /* a 0-dim CPU tensor may stand for a tensor (pointwise rows always allow it) */
   TT_OP_CHECKS_INDEX = 1 << 4,     /* uses tt_check: the program returns a flag */
   TT_OP_CHANNELS_LAST = 1 << 5,    /* rank-4 and -5 results follow the suggested memory format of the first tensor */
-  TT_OP_KNOWN = 1 << 7,    /* refuses all that PyTorch refuses, and from contiguous tensors come contiguous ones: its meta
-                            * kernel need not be asked about such (pointwise rows: always so) */
-  TT_OP_ASK = 1 << 8,      /* a pointwise row of which that is not true: PyTorch checks the numbers */
-  TT_OP_OWN_LAYOUT = 1 << 6        /* the row's rule counts: PyTorch's meta kernel does not know the layout */
+  TT_OP_OWN_LAYOUT = 1 << 6,       /* the row's rule counts: PyTorch's meta kernel does not know the layout */
+  TT_OP_MATMUL = 1 << 7,           /* multiplies matrices at the call's precision; other rows may not */
+  TT_OP_CONV = 1 << 8,             /* the same for convolutions */
+  TT_OP_KNOWN = 1 << 9,            /* refuses all that PyTorch refuses, and from contiguous tensors come contiguous ones: its
+                                    * meta kernel need not be asked about such (pointwise rows: always so) */
+  TT_OP_ASK = 1 << 10              /* a pointwise row of which that is not true: PyTorch checks the numbers */
 } tt_op_flags;
 
 struct tt_op {
@@ -108,6 +110,7 @@ struct tt_lower {
   int64_t dims[TT_MAX_RANK];
   bool is_cpu; /* lower for the CPU plugin's habits (facts on what is fast there); else for a TPU */
   bool has_kernels; /* the plugin calls our own kernels (ops/kernel.h) */
+  bool emulates_mxu; /* on a CPU plugin: no other form for a dot or convolution than a TPU would get */
   struct tt_lower_state *state; /* private to lower.c */
 };
 
@@ -161,6 +164,9 @@ void tt_result_none(tt_lower *l);
 /* Writes a tensor argument in place, beside the results: running statistics, optimizer state. Cast to its dtype. */
 void tt_update(tt_lower *l, int arg, hlo_value value);
 void tt_list_update(tt_lower *l, int arg, int k, hlo_value value);
+/* The next member of the lists begins: what is read from here on has all that was written until now, since the same tensor
+ * may be in a list twice. */
+void tt_list_next(tt_lower *l);
 /* The program fails with `code` and `message` (a literal) if any element of `ok` (i1) is false. Reported at the next
  * synchronisation. */
 void tt_check(tt_lower *l, hlo_value ok, tt_status_code code, const char *message);

@@ -6,10 +6,13 @@
 #include "ops/lower.h"
 #include "ops/program.h"
 
-/* A storage during the call. Reads see `before`, whatever was written meanwhile; writes compose on `after`. */
+/* A storage during the call. Writes compose on `after`. Reads see what was there before the call, or, for operators over
+ * lists, before the member that is being lowered: PyTorch goes through the members one after another. */
 typedef struct tt_site {
   const tt_storage_spec *spec;
   hlo_value before, after; /* none: not needed so far, not written so far */
+  hlo_value seen;          /* `after` when this member began; none: nothing was written until then */
+  int step;                /* the member that wrote last */
   int input;               /* its parameter, or -1 */
 } tt_site;
 
@@ -32,6 +35,7 @@ typedef struct tt_lower_state {
   const tt_call *call;
   const tt_arg *args; /* the call's, or those of one member of a foreach row */
   int member;         /* of a foreach row; -1 otherwise */
+  int step;           /* counts members, in foreach rows and others over lists */
   const tt_numbers *numbers;
   const tt_layout_hint *hints;
   int hint_count;

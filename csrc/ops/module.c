@@ -68,6 +68,7 @@ typedef struct composer {
   bool *needed;
   int *in_place;
   const hlo_type **types;        /* by number */
+  hlo_value *params;             /* of a module that stands alone */
 } composer;
 
 static const hlo_type *array_type(const composer *c, const tt_array_type *t) {
@@ -106,8 +107,48 @@ static void find_types(composer *c) {
   for (int i = 0; i < m->array_count; i++) c->types[i] = types[i] ? array_type(c, types[i]) : NULL;
 }
 
+static hlo_value constant_of(composer *c, const tt_array_type *t, const void *data) {
+  return hlo_constant_bytes(c->b, (tt_dtype)t->dtype, t->rank, t->dims, data);
+}
+
+/* The parameters of a module that stands alone, and in place of all others constants. */
+static void declare_closed(composer *c) {
+  const tt_module *m = c->m;
+  const tt_module_closed *closed = m->closed;
+  c->params = tt_arena_alloc(c->arena, sizeof *c->params * ((size_t)closed->param_count + 1));
+  for (int i = 0; i < closed->param_count; i++) c->params[i] = hlo_param(c->b, array_type(c, &closed->params[i]), NULL);
+  for (int k = 0; k < m->input_count; k++) {
+    const hlo_type *t = c->types[m->inputs[k]];
+    c->arrays[m->inputs[k]] = closed->sources[k] >= 0
+                                  ? c->params[closed->sources[k]]
+                                  : hlo_constant_bytes(c->b, t->dtype, t->rank, t->dims, closed->constants[k]);
+  }
+  for (int p = 0; p < TT_PACK_COUNT; p++) {
+    int64_t count = c->pack_counts[p] = tt_module_pack_count(m->nodes, m->node_count, (tt_pack)p);
+    c->packs[p] = count ? hlo_constant_bytes(c->b, tt_pack_dtype((tt_pack)p), count > 1, &count, closed->packs[p]) : HLO_NONE;
+  }
+}
+
+static void return_closed(composer *c) {
+  const tt_module_closed *closed = c->m->closed;
+  hlo_value *results = tt_arena_alloc(c->arena, sizeof *results * ((size_t)closed->result_count + 1));
+  for (int i = 0; i < closed->result_count; i++) {
+    const tt_module_result *r = &closed->results[i];
+    switch (r->from) {
+      case TT_RESULT_OUTPUT: results[i] = c->arrays[c->m->outputs[r->index]]; break;
+      case TT_RESULT_PARAM: results[i] = c->params[r->index]; break;
+      case TT_RESULT_CONSTANT: results[i] = constant_of(c, &r->type, r->constant); break;
+    }
+  }
+  hlo_return(c->b, closed->result_count, results);
+}
+
 static void declare_params(composer *c) {
   const tt_module *m = c->m;
+  if (m->closed) {
+    declare_closed(c);
+    return;
+  }
   for (int i = 0; i < m->input_count; i++) c->arrays[m->inputs[i]] = hlo_param(c->b, c->types[m->inputs[i]], NULL);
   for (int o = 0; o < m->output_count; o++)
     if (m->aliases[o] >= 0)
@@ -223,6 +264,10 @@ static void print_main(composer *c) {
     for (int p = 0; p < TT_PACK_COUNT; p++) c->pack_next[p] += node_numbers(&m->nodes[n], p);
   }
   write_lanes(c, m->node_count);
+  if (m->closed) {
+    return_closed(c);
+    return;
+  }
   hlo_value *outputs = tt_arena_alloc(c->arena, sizeof *outputs * (size_t)(m->output_count + 1));
   int count = 0;
   for (int o = 0; o < m->output_count; o++) outputs[count++] = c->arrays[m->outputs[o]];

@@ -17,6 +17,24 @@ typedef struct tt_module_node {
   bool wanted;        /* else its outputs don't exist, but its numbers keep their place in the packs */
 } tt_module_node;
 
+/* What makes a module stand alone: main(`params`) -> (`results`), numbers and constants are inside, and flags of index checks
+ * are left out. */
+typedef struct tt_module_result {
+  enum { TT_RESULT_OUTPUT, TT_RESULT_PARAM, TT_RESULT_CONSTANT } from;
+  int index;            /* of the module's output, or the parameter */
+  tt_array_type type;   /* CONSTANT */
+  const void *constant; /* then its contents */
+} tt_module_result;
+typedef struct tt_module_closed {
+  const tt_array_type *params;
+  int param_count;
+  const int *sources; /* for each of the module's inputs: a parameter, or -1 */
+  const void *const *constants; /* then its contents */
+  const void *packs[TT_PACK_COUNT];
+  const tt_module_result *results;
+  int result_count;
+} tt_module_closed;
+
 /* main(arrays `inputs`, then for each class of numbers that any node needs one pack with all nodes' numbers in order)
  *   -> (arrays `outputs`, flag if a wanted node has one) */
 typedef struct tt_module {
@@ -26,6 +44,7 @@ typedef struct tt_module {
   const int *inputs, *outputs;
   int input_count, output_count;
   const int *aliases; /* for each output: the position in `inputs` of the array whose memory it may take, or -1 */
+  const tt_module_closed *closed; /* or null */
 } tt_module;
 
 /* The arrays' types, by number (room for all): of what makes an array, or of its first reader. */

@@ -283,7 +283,7 @@ static tt_program *list_scaled(void) {
   f.args[0] = (tt_arg){.kind = TT_ARG_TENSORS, .count = 1, .tensors = list};
   add_float(&f, 2.5);
   write_to(&f, list[0]);
-  tt_call call = {tt_op_find("_foreach_mul.Scalar"), f.args, 2, 1, f.writes, TT_F32};
+  tt_call call = {tt_op_find("_foreach_mul.Scalar"), f.args, 2, 1, f.writes, TT_F32, HLO_PRECISION_DEFAULT};
   TT_CHECK_OK(tt_program_build(&call, f.specs, 1, NULL, 0, TT_TARGET_CPU_KERNELS, HLO_PRECISION_DEFAULT, &f.program));
   TT_CHECK(f.program->lanes && f.program->lanes->count == 1);
   return f.program;

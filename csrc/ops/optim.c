@@ -81,7 +81,7 @@ static hlo_value sgd_momentum(tt_lower *l, const fused_step *s, int k, hlo_value
 static void lower_sgd(tt_lower *l) {
   hlo_builder *b = l->b;
   fused_step s = fused_begin(l, SGD_SCALE);
-  for (int k = 0; k < tt_list_count(l, 0); k++) {
+  for (int k = 0; k < tt_list_count(l, 0); k++, tt_list_next(l)) {
     hlo_value parameter = member(l, 0, k), grad = gradient(l, &s, k, tt_bool_arg(l, SGD_MAXIMIZE));
     grad = decayed(l, grad, parameter, SGD_DECAY);
     if (!tt_number_is(l, SGD_MOMENTUM, 0)) grad = sgd_momentum(l, &s, k, grad);
@@ -124,7 +124,7 @@ static void adam(tt_lower *l, bool decouples) {
   fused_step s = fused_begin(l, ADAM_SCALE);
   bool decays = !tt_number_is(l, ADAM_DECAY, 0);
   hlo_value lr = hyper(l, ADAM_LR, s.number);
-  for (int k = 0; k < tt_list_count(l, 0); k++) {
+  for (int k = 0; k < tt_list_count(l, 0); k++, tt_list_next(l)) {
     hlo_value step = hlo_convert(b, single(l, tt_list_tensor(l, ADAM_STEPS, k)), s.number);
     hlo_value size = hlo_div(b, lr, bias_correction(l, &s, ADAM_BETA1, step));
     hlo_value root = hlo_sqrt(b, bias_correction(l, &s, ADAM_BETA2, step));
@@ -154,7 +154,7 @@ enum { ADAGRAD_SUMS = 2, ADAGRAD_STEPS, ADAGRAD_LR, ADAGRAD_LR_DECAY, ADAGRAD_DE
 static void lower_adagrad(tt_lower *l) {
   hlo_builder *b = l->b;
   fused_step s = fused_begin(l, ADAGRAD_SCALE);
-  for (int k = 0; k < tt_list_count(l, 0); k++) {
+  for (int k = 0; k < tt_list_count(l, 0); k++, tt_list_next(l)) {
     hlo_value step = hlo_convert(b, single(l, tt_list_tensor(l, ADAGRAD_STEPS, k)), s.number);
     hlo_value slowed = hlo_mul(b, tt_plus(b, step, -1), hyper(l, ADAGRAD_LR_DECAY, s.number));
     hlo_value size = hlo_div(b, hyper(l, ADAGRAD_LR, s.number), tt_plus(b, slowed, 1));

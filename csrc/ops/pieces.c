@@ -124,9 +124,10 @@ hlo_value tt_pad_dim(tt_lower *l, hlo_value x, int dim, int64_t low, int64_t hig
 
 hlo_value tt_map_dim(tt_lower *l, hlo_value x, int dim, hlo_value matrix) {
   if (hlo_is_none(x) || hlo_is_none(matrix)) return HLO_NONE;
-  hlo_builder_set_precision(l->b, HLO_PRECISION_HIGHEST);
+  hlo_precision others = hlo_builder_set_precision(l->b, HLO_PRECISION_HIGHEST);
   int rows = 0;
   hlo_value y = hlo_dot_general(l->b, x, matrix, 0, NULL, NULL, 1, &dim, &rows, x.type->dtype);
+  hlo_builder_set_precision(l->b, others);
   return tt_move_dim(l, y, x.type->rank - 1, dim);
 }
 

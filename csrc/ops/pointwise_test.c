@@ -132,7 +132,7 @@ static void set_dtype(fixture *f, int arg, tt_dtype dtype) {
 }
 
 static tt_status build(fixture *f, const tt_op *op, bool is_cpu, tt_program **out) {
-  tt_call call = {op, f->args, f->arg_count, 0, NULL, TT_F32};
+  tt_call call = {op, f->args, f->arg_count, 0, NULL, TT_F32, HLO_PRECISION_DEFAULT};
   *out = NULL;
   return tt_program_build(&call, f->specs, f->spec_count, NULL, 0, is_cpu, HLO_PRECISION_DEFAULT, out);
 }

@@ -219,12 +219,15 @@ static void state_free(tt_lower_state *s) {
 static hlo_builder *lower_call(const build *u, tt_lower_state *s, const tt_lower_state *before) {
   hlo_builder *b = hlo_builder_create(u->scratch, "main", true);
   hlo_builder_set_context(b, tt_arena_printf(u->scratch, "aten::%s", u->call->op->name));
-  hlo_builder_set_precision(b, u->precision);
-  if (u->call->op->each && u->target == TT_TARGET_CPU_KERNELS) hlo_builder_trace(b);
+  bool multiplies = u->call->op->flags & (TT_OP_MATMUL | TT_OP_CONV);
+  hlo_builder_set_precision(b, multiplies ? u->precision : HLO_PRECISION_NONE);
+  if (u->target & TT_TARGET_EMULATE_MXU) hlo_builder_emulate_matrix_unit(b);
+  if (u->call->op->each && tt_target_has_kernels(u->target)) hlo_builder_trace(b);
   tt_lower *l = tt_arena_alloc(u->scratch, sizeof *l);
   *l = (tt_lower){.b = b, .op = u->call->op, .default_dtype = u->call->default_dtype, .dtype = u->call->default_dtype,
-                  .result_dtype = u->call->default_dtype, .is_cpu = u->target != TT_TARGET_TPU,
-                  .has_kernels = u->target == TT_TARGET_CPU_KERNELS, .state = s};
+                  .result_dtype = u->call->default_dtype, .is_cpu = u->target & TT_TARGET_CPU,
+                  .has_kernels = tt_target_has_kernels(u->target), .emulates_mxu = u->target & TT_TARGET_EMULATE_MXU,
+                  .state = s};
   if (u->bounds) hlo_builder_set_symbols(b, u->bounds->count, u->bounds->bounds, size_number, l);
   state_init(s, u);
   if (before) preset_params(l, before);

@@ -79,12 +79,16 @@ typedef struct tt_program {
  * capacity). */
 int tt_call_storages(const tt_call *call, tt_storage **out, int capacity);
 
-/* What a program is made for. */
+/* What a program is made for: bits. */
 typedef enum tt_target {
-  TT_TARGET_TPU,
-  TT_TARGET_CPU,
-  TT_TARGET_CPU_KERNELS /* a CPU plugin that knows our own kernels */
+  TT_TARGET_TPU = 0,
+  TT_TARGET_CPU = 1,
+  TT_TARGET_CPU_KERNELS = TT_TARGET_CPU | 2, /* a CPU plugin that knows our own kernels */
+  TT_TARGET_EMULATE_MXU = 4 /* beside a CPU: multiplies as a TPU's matrix unit does */
 } tt_target;
+static inline bool tt_target_has_kernels(tt_target t) { return (t & TT_TARGET_CPU_KERNELS) == TT_TARGET_CPU_KERNELS; }
+/* Our kernels take shapes that are known. */
+static inline tt_target tt_target_without_kernels(tt_target t) { return (tt_target)(t & ~(TT_TARGET_CPU_KERNELS ^ TT_TARGET_CPU)); }
 
 /* Layout wishes for new results, from whoever knows better (PyTorch's meta kernels); strides null: decide here. */
 typedef struct tt_layout_hint {

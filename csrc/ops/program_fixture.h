@@ -62,7 +62,7 @@ static void add_int(fixture *f, int64_t i) { f->args[f->arg_count++] = (tt_arg){
 static void write_to(fixture *f, tt_tensor t) { f->writes[f->write_count++] = t; }
 
 static bool build(fixture *f, const char *op) {
-  tt_call call = {tt_op_find(op), f->args, f->arg_count, f->write_count, f->writes, TT_F32};
+  tt_call call = {tt_op_find(op), f->args, f->arg_count, f->write_count, f->writes, TT_F32, HLO_PRECISION_DEFAULT};
   tt_storage *storages[MAX_ITEMS];
   TT_CHECK(tt_call_storages(&call, storages, MAX_ITEMS) <= f->spec_count);
   tt_status s = tt_program_build(&call, f->specs, f->spec_count, NULL, 0, !f->for_tpu, HLO_PRECISION_DEFAULT, &f->program);

@@ -61,7 +61,8 @@ TT_OP_FAMILY(program_test, TT_POINTWISE("add.Tensor", 2, add_scaled, TT_TYPES_SA
              TT_FOREACH("_foreach_add.List", "add.Tensor"), TT_FOREACH("_foreach_none", "no.such"),
              TT_ROW("number_first", lower_number_first), TT_ROW("fill.Scalar", lower_fill, .flags = TT_OP_PRESERVE),
              TT_ROW("copy", lower_copy, .flags = TT_OP_CHANNELS_LAST), TT_ROW("swap", lower_swap),
-             TT_ROW("checked", lower_checked, .flags = TT_OP_CHECKS_INDEX), TT_ROW("matmul", lower_matmul),
+             TT_ROW("checked", lower_checked, .flags = TT_OP_CHECKS_INDEX),
+             TT_ROW("matmul", lower_matmul, .flags = TT_OP_MATMUL), TT_ROW("unflagged", lower_matmul),
              TT_ROW("random", lower_random, .flags = TT_OP_RNG), TT_ROW("cast", lower_cast),
              TT_ROW("softsum", lower_softsum), TT_ROW("static", lower_static, .static_numbers = TT_STATIC(1)),
              TT_FOREACH("_foreach_static", "static"));
@@ -372,7 +373,7 @@ TT_TEST(layouts) {
   check_has_not(&f, "transpose %arg0"); /* nothing moves but inside the fusion */
   tt_program_free(f.program);
   tt_layout_hint hint = {2, DIMS(3, 1)};
-  tt_call call = {tt_op_find("add.Tensor"), f.args, 2, 0, NULL, TT_F32};
+  tt_call call = {tt_op_find("add.Tensor"), f.args, 2, 0, NULL, TT_F32, HLO_PRECISION_DEFAULT};
   TT_CHECK_OK(tt_program_build(&call, f.specs, 1, &hint, 1, true, HLO_PRECISION_DEFAULT, &f.program));
   TT_CHECK_INT_EQ(f.program->results[0].strides[0], 3);
   tt_program_free(f.program);
@@ -413,6 +414,16 @@ TT_TEST(shared_pieces) {
   check_error(&f, "softsum", "aten::softsum: dim 1 appears multiple times in the list of dims");
   f.args[1] = (tt_arg){.kind = TT_ARG_INT, .i = 2};
   check_error(&f, "softsum", "aten::softsum: Dimension out of range (expected to be in range of [-2, 1], but got 2)");
+}
+
+/* The key has a precision only for rows that say that they multiply. */
+TT_TEST(products_of_rows_without_the_flag_are_refused) {
+  fixture f = {0};
+  add_spec(&f, TT_HOLDS_ARRAY, TT_F32, 2, DIMS(2, 2), NULL);
+  add_tensor(&f, view(0, TT_F32, 2, DIMS(2, 2), DIMS(2, 1), 0));
+  add_tensor(&f, view(0, TT_F32, 2, DIMS(2, 2), DIMS(2, 1), 0));
+  check_error(&f, "unflagged",
+              "aten::unflagged: stablehlo.dot_general: the operator's row has no TT_OP_MATMUL or TT_OP_CONV");
 }
 
 TT_TEST(casts) {
@@ -480,7 +491,7 @@ TT_TEST(storages_of_a_call) {
   tt_arg args[] = {{.kind = TT_ARG_TENSORS, .count = MANY, .tensors = list},
                    {.kind = TT_ARG_TENSOR, .tensor = list[3]}};
   tt_tensor writes[] = {{.storage = storage_id(50)}, list[0]};
-  tt_call call = {tt_op_find("copy"), args, 2, 2, writes, TT_F32};
+  tt_call call = {tt_op_find("copy"), args, 2, 2, writes, TT_F32, HLO_PRECISION_DEFAULT};
   tt_storage *out[MANY];
   TT_CHECK_INT_EQ(tt_call_storages(&call, out, MANY), 17);
   TT_CHECK(out[0] == storage_id(0) && out[4] == storage_id(5) && out[16] == storage_id(50));

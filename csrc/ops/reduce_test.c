@@ -432,7 +432,7 @@ static void parse(fixture *f, const char *arguments, tt_dtype floats) {
 }
 
 static tt_status build(fixture *f, const char *row, bool is_cpu, tt_program **out) {
-  tt_call call = {tt_op_find(row), f->args, f->arg_count, 0, NULL, TT_F32};
+  tt_call call = {tt_op_find(row), f->args, f->arg_count, 0, NULL, TT_F32, HLO_PRECISION_DEFAULT};
   *out = NULL;
   if (!call.op) return tt_status_make(TT_INTERNAL, "there is no row %s", row);
   return tt_program_build(&call, f->specs, f->spec_count, NULL, 0, is_cpu, HLO_PRECISION_DEFAULT, out);

@@ -6,6 +6,7 @@
 #include <ATen/native/Resize.h>
 
 #include "torch/generator.h"
+#include "torch/precision.h"
 
 extern "C" {
 #include "ops/lower.h"
@@ -192,6 +193,8 @@ void Call::run() {
   call_.op = b.row_;
   call_.args = args_;
   call_.default_dtype = dtype_of(c10::get_default_dtype_as_scalartype());
+  if (b.row_->flags & (TT_OP_MATMUL | TT_OP_CONV))
+    call_.precision = static_cast<uint8_t>(precision_of(b.row_->flags & TT_OP_CONV ? Product::Conv : Product::Matmul));
   call_.writes = writes_.data();
   call_.write_count = static_cast<int>(writes_.size());
   for (const auto& list : tensor_lists_)
@@ -200,7 +203,14 @@ void Call::run() {
       results_ = many_.data();
       capacity_ = static_cast<int>(many_.size());
     }
-  tt_status status = dispatch(b.has_meta_);
+  // Lists given as out= may overlap what is read: all is read first there, unlike in place.
+  const bool results_first = b.is_out_ && b.row_->each;
+  if (results_first) call_.write_count = 0;
+  tt_status status = dispatch(b.has_meta_ && !results_first);
+  if (results_first) {
+    check(status);
+    return write_outs();
+  }
   if (C10_UNLIKELY(status && b.is_out_ && tt_status_get_code(status) == TT_INVALID_ARGUMENT)) {
     tt_status_free(status);
     call_.write_count = 0;

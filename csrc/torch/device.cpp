@@ -80,6 +80,7 @@ tt_device* open() {
   options.no_bounded = sizes == "off";
   options.poison_bounds = sizes == "poison";
   options.no_kernels = !tt_env_bool(TT_ENV_TORCH_TPU_INTERNAL_FFI);
+  options.emulate_mxu = tt_env_bool(TT_ENV_TORCH_TPU_EMULATE_MXU);
   tt_device* d = nullptr;
   tt_status status = tt_device_open(&options, &d);
   free(path);
@@ -125,6 +126,13 @@ void shutdown() {
 
 // ---- failures ------------------------------------------------------------------------------------------------
 
+std::string memory_table(int most) {
+  tt_device* d = device_if_open();
+  if (!d) return "";
+  const std::unique_ptr<char, decltype(&free)> text(tt_device_memory_table(d, most), free);
+  return text.get();
+}
+
 void check(tt_status status) {
   if (C10_LIKELY(!status)) return;
   const tt_status_code code = tt_status_get_code(status);
@@ -135,7 +143,7 @@ void check(tt_status status) {
     case TT_TYPE_ERROR: C10_THROW_ERROR(TypeError, message);
     case TT_VALUE_ERROR: C10_THROW_ERROR(ValueError, message);
     case TT_NOT_IMPLEMENTED: C10_THROW_ERROR(NotImplementedError, message);
-    case TT_OUT_OF_MEMORY: C10_THROW_ERROR(OutOfMemoryError, message);
+    case TT_OUT_OF_MEMORY: C10_THROW_ERROR(OutOfMemoryError, message + "\n" + memory_table(8));
     case TT_INTERRUPTED: {
       python_error error;  // PyErr_CheckSignals has set it
       error.persist();

@@ -25,6 +25,9 @@ void set_search_dirs(std::vector<std::string> dirs);
 // Waits for all work, keeping failures to itself: for interpreter exit.
 void shutdown();
 
+// The arrays that use the most memory, as a table; empty while the device isn't open.
+std::string memory_table(int most);
+
 // Throws the exception that the status stands for, if it is a failure. Takes it.
 void check(tt_status status);
 // "tpu", "tpu:0" and "tpu:-1" are the one device; others raise.

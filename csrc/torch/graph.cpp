@@ -9,6 +9,7 @@
 
 #include "torch/device.h"
 #include "torch/generator.h"
+#include "torch/precision.h"
 
 extern "C" {
 #include "base/strbuf.h"
@@ -81,6 +82,13 @@ struct Result {
   py::object other;
 };
 
+// What the calls of a thread are compiled for, beside their arguments.
+struct Numerics {
+  int matmul = precision_of(Product::Matmul), conv = precision_of(Product::Conv);
+  bool excess = tt_device_excess_precision(device());
+  bool operator==(const Numerics& o) const { return matmul == o.matmul && conv == o.conv && excess == o.excess; }
+};
+
 at::Tensor state_of(tt_rng rng, uint64_t draw) {
   at::Tensor state = at::detail::empty_cpu({16}, at::kByte);
   const uint64_t offset = rng.offset + draw;
@@ -96,7 +104,7 @@ class Captured {
   ~Captured() { tt_graph_destroy(graph_); }
 
   bool fits(PyObject* const* given, size_t count) const {
-    if (count != args_.size() || precision_ != tt_device_precision()) return false;
+    if (count != args_.size() || !(Numerics() == numerics_)) return false;
     for (size_t i = 0; i < count; i++)
       if (!args_[i].fits(given[i])) return false;
     return true;
@@ -135,7 +143,7 @@ class Captured {
 
   tt_graph* graph_ = nullptr;
   int draws_ = 0;
-  const int precision_ = tt_device_precision();  // of the calls in it
+  const Numerics numerics_;
   std::vector<Arg> args_;
   std::vector<Result> results_;
   std::vector<int64_t> storage_bytes_;  // of the new storages
@@ -168,8 +176,9 @@ thread_local Capture* active = nullptr;
 
 class Capture {
  public:
-  explicit Capture(const py::list& args) : graph_(std::make_shared<Captured>()) {
+  Capture(const py::list& args, bool portable) : graph_(std::make_shared<Captured>()) {
     check(tt_capture_begin(device(), &capture_));
+    if (portable) tt_capture_set_portable(capture_);
     active = this;
     try {
       for (const auto& a : args) add(py::reinterpret_borrow<py::object>(a));
@@ -348,6 +357,15 @@ py::object text_of(const Captured& c) {
   return out;
 }
 
+py::object closed_text_of(const Captured& c, const std::string& name) {
+  tt_strbuf text{};
+  tt_status status = tt_graph_print_closed(c.graph_, name.c_str(), &text);
+  py::str out(text.data ? text.data : "", text.size);
+  tt_strbuf_free(&text);
+  check(status);
+  return out;
+}
+
 py::dict info_of(const Captured& c) {
   const tt_graph_info i = tt_graph_describe(c.graph_);
   py::dict d;
@@ -373,9 +391,10 @@ void bind_graph(py::module& m) {
       .def("is_ready", [](const Captured& c) { return tt_graph_is_ready(c.graph_); })
       .def("fits", [](const Captured& c, const py::list& args) { return c.fits(items(args).data(), args.size()); })
       .def("text", &text_of)
+      .def("closed_text", &closed_text_of)
       .def("info", &info_of);
   py::class_<Capture>(m, "_Capture")
-      .def(py::init<const py::list&>())
+      .def(py::init<const py::list&, bool>(), py::arg("args"), py::arg("portable") = false)
       .def_readonly("placeholders", &Capture::placeholders)
       .def("end", &Capture::end)
       .def("save_state", &Capture::save_state)

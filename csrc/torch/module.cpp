@@ -1,9 +1,11 @@
 // The extension module torch_tpu._C: what Python needs of the backend beside the device itself.
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "torch/device.h"
 #include "torch/generator.h"
 #include "torch/kernel.h"
+#include "torch/precision.h"
 
 extern "C" {
 #include "base/env.h"
@@ -15,6 +17,7 @@ void register_hooks();
 void bind_cache(pybind11::module& m);
 void bind_aot(pybind11::module& m);
 void bind_graph(pybind11::module& m);
+void bind_loaded(pybind11::module& m);
 }
 
 namespace {
@@ -28,6 +31,7 @@ py::dict plugin_info() {
   d["platform"] = i.platform;
   d["version"] = i.platform_version;
   d["device_kind"] = i.device_kind;
+  d["emulates_mxu"] = i.emulates_mxu;
   d["api"] = std::to_string(i.api_major) + "." + std::to_string(i.api_minor);
   return d;
 }
@@ -41,6 +45,21 @@ py::dict memory_stats() {
   out["allocation.all.current"] = s.live_values;
   out["allocation.all.allocated"] = s.total_values;
   out["bytes_limit"] = s.limit_bytes;
+  return out;
+}
+
+py::list live_arrays() {
+  py::list out;
+  tt_device* d = tt::device_if_open();
+  if (!d) return out;
+  tt_live_arrays all = tt_device_live_arrays(d);
+  for (int i = 0; i < all.count; i++) {
+    const tt_live_array& a = all.arrays[i];
+    py::tuple shape(a.rank);
+    for (int k = 0; k < a.rank; k++) shape[static_cast<size_t>(k)] = a.dims[k];
+    out.append(py::make_tuple(a.count, a.bytes, tt::scalar_type_of(a.dtype), shape));
+  }
+  tt_live_arrays_free(&all);
   return out;
 }
 
@@ -158,12 +177,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("_shutdown", &tt::shutdown);
   m.def("_plugin_info", &plugin_info);
   m.def("_memory_stats", &memory_stats);
+  m.def("_live_arrays", &live_arrays);
+  m.def("_memory_table", &tt::memory_table);
   m.def("_reset_peak_memory", [] {
     if (tt_device* d = tt::device_if_open()) tt_device_reset_peak_memory(d);
   });
   tt::bind_cache(m);
   tt::bind_aot(m);
   tt::bind_graph(m);
+  tt::bind_loaded(m);
   m.def("_op_counts", &op_counts);
   m.def("_reset_op_counts", &reset_op_counts);
   m.def("_op_table", &op_table);
@@ -177,6 +199,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("_fusion_stats", &fusion_stats);
   m.def("_set_defer", &set_defer);
   m.def("_get_defer", &get_defer);
-  m.def("_set_precision", &tt_device_set_precision);
-  m.def("_get_precision", &tt_device_precision);
+  m.def("_set_excess_precision", [](bool on) { tt::check(tt_device_set_excess_precision(tt::device(), on)); });
+  m.def("_excess_precision", [] {
+    const tt_device* d = tt::device_if_open();
+    return d && tt_device_excess_precision(d);
+  });
+  m.def("_warn_of_passes", torch::wrap_pybind_function(tt::warn_of_passes));
+  m.def("_set_context_precision", &tt::set_context_precision);
+  m.def("_context_precision", &tt::context_precision);
+  m.def("_precision", torch::wrap_pybind_function([] {
+    return std::make_pair(tt::precision_of(tt::Product::Matmul), tt::precision_of(tt::Product::Conv));
+  }));
+  m.def("_set_backend_precision", &tt::set_backend_precision);
+  m.def("_backend_precision", &tt::backend_precision);
 }

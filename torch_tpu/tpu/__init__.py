@@ -15,13 +15,16 @@ from . import compile_cache, memory, modes, random, streams
 from ._utils import _device_index
 from .compile_cache import CacheTier, CompileCacheStats, CompiledProgram, _get_cache_stats, compile_cache_stats
 from .memory import (
+    LiveArray,
     empty_cache,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
     memory_allocated,
     memory_reserved,
+    memory_snapshot,
     memory_stats,
+    memory_summary,
     reset_peak_memory_stats,
 )
 from .modes import (
@@ -48,13 +51,13 @@ from .random import (
 from .streams import Event, Stream, current_stream, default_stream, set_stream, stream
 
 __all__ = [
-    "CacheTier", "CompileCacheStats", "CompiledProgram", "EagerMode", "Event", "FusionStats", "OpCount", "Precision", "Stream", "TpuDeviceProperties",
-    "compile_cache", "compile_cache_stats", "current_device", "current_stream",
+    "CacheTier", "CompileCacheStats", "CompiledProgram", "EagerMode", "Event", "FusionStats", "LiveArray", "OpCount", "Precision", "Stream", "TpuDeviceProperties",
+    "allow_excess_precision", "compile_cache", "compile_cache_stats", "current_device", "current_stream",
     "default_generators", "default_stream", "device", "device_count", "device_of", "eager_mode", "empty_cache", "fusion_stats",
     "get_amp_supported_dtype", "get_cpu_fallback", "get_device_name", "get_device_properties", "get_rng_state",
     "get_rng_state_all", "init", "initial_seed", "is_available", "is_bf16_supported", "is_initialized", "manual_seed",
     "manual_seed_all", "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory", "memory_allocated",
-    "memory_reserved", "memory_stats", "modes", "op_coverage", "precision", "random", "reset_op_coverage",
+    "memory_reserved", "memory_snapshot", "memory_stats", "memory_summary", "modes", "op_coverage", "precision", "random", "reset_op_coverage",
     "reset_peak_memory_stats", "seed", "seed_all", "set_cpu_fallback", "set_device", "set_eager_mode", "set_rng_state",
     "set_rng_state_all", "set_stream", "stream", "streams", "synchronize",
 ]  # fmt: skip
@@ -195,6 +198,18 @@ class _TpuModule(types.ModuleType):
     @eager_mode.setter
     def eager_mode(self, mode: EagerMode) -> None:
         modes._apply_eager_mode(mode)
+
+    @property
+    def allow_excess_precision(self) -> bool:
+        """Whether compiled programs may keep results between operations in more bits than their dtypes have: False at
+        first. A change compiles anew whatever runs next, for the whole process."""
+        return _C._excess_precision()
+
+    @allow_excess_precision.setter
+    def allow_excess_precision(self, on: bool) -> None:
+        if not isinstance(on, bool):
+            raise TypeError(f"allow_excess_precision: expected a bool, got {on!r}")
+        _C._set_excess_precision(on)
 
     @property
     def default_generators(self) -> tuple[torch.Generator, ...]:

@@ -2,7 +2,7 @@
 
 import os
 from collections import OrderedDict
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch_tpu import _C
@@ -10,8 +10,8 @@ from torch_tpu import _C
 from ._utils import _device_index
 
 __all__ = [
-    "empty_cache", "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory_allocated", "memory_reserved",
-    "memory_stats", "reset_peak_memory_stats",
+    "LiveArray", "empty_cache", "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory_allocated",
+    "memory_reserved", "memory_snapshot", "memory_stats", "memory_summary", "reset_peak_memory_stats",
 ]  # fmt: skip
 
 
@@ -43,6 +43,39 @@ def memory_reserved(device: Any = None) -> int:
 def max_memory_reserved(device: Any = None) -> int:
     """The same as max_memory_allocated()."""
     return max_memory_allocated(device)
+
+
+class LiveArray(NamedTuple):
+    """Arrays of one kind that are alive on the device. An array is what tensors are views over."""
+
+    count: int
+    bytes: int
+    """Of each of them."""
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
+def memory_snapshot(device: Any = None) -> list[LiveArray]:
+    """The arrays that are alive now, the most bytes (``count * bytes``) first. Arrays below 1 KiB are left out. Does not load the
+    plugin, waits for nothing."""
+    _device_index(device)
+    return [LiveArray(*entry) for entry in _C._live_arrays()]
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """The statistics and a table of the largest live arrays, to print: the 20 kinds with the most bytes, abbreviated the first 8.
+
+    ``torch.OutOfMemoryError`` ends with the abbreviated table.
+    """
+    stats = memory_stats(device)
+    mib = 1 << 20
+    lines = [
+        f"{stats['allocated_bytes.all.current'] / mib:12.2f} MiB in use now, in {stats['allocation.all.current']} arrays",
+        f"{stats['allocated_bytes.all.peak'] / mib:12.2f} MiB in use at most",
+    ]
+    if stats["bytes_limit"]:
+        lines.append(f"{stats['bytes_limit'] / mib:12.2f} MiB may be used (TORCH_TPU_HBM_LIMIT)")
+    return "\n".join([*lines, "", _C._memory_table(8 if abbreviated else 20)])
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:

@@ -72,26 +72,33 @@ class Precision(enum.IntEnum):
     """How float32 matrix products and convolutions are computed on a TPU's matrix unit."""
 
     DEFAULT = 0
-    """One bfloat16 pass."""
+    """One bfloat16 pass. Also called MEDIUM."""
     HIGH = 1
     """Three passes."""
     HIGHEST = 2
     """Six passes: float32 throughout."""
+    MEDIUM = 0
 
 
 class precision:
-    """Context manager: the precision of this thread's matrix products, and of their backward passes."""
+    """Context manager: the precision of this thread's float32 products, over every other setting.
+
+    What counts is where an operator runs: ``loss.backward()`` inside uses it on autograd's threads too, one outside does
+    not, wherever the forward pass was. Accepts a ``Precision`` or its name in any case; KeyError or ValueError for anything else.
+    """
 
     def __init__(self, precision: Precision | str):
         self.precision = Precision[precision.upper()] if isinstance(precision, str) else Precision(precision)
+        self.previous: list[int] = []
 
     def __enter__(self):
-        self.previous = _C._get_precision()
-        _C._set_precision(int(self.precision))
+        _C._warn_of_passes(int(self.precision))  # first: warnings may be errors
+        self.previous.append(_C._context_precision())
+        _C._set_context_precision(int(self.precision))
         return self
 
     def __exit__(self, *exception):
-        _C._set_precision(self.previous)
+        _C._set_context_precision(self.previous.pop())
 
 
 def get_cpu_fallback() -> str:
