@@ -34,15 +34,24 @@ tt_status tt_capture_begin(tt_device *d, tt_capture **out) {
   return TT_OK;
 }
 
-tt_status tt_capture_input(tt_capture *c, tt_storage *like, tt_storage **out) {
+void tt_capture_set_bounds(tt_capture *c, int count, const int64_t *bounds) {
+  c->bounds.count = count;
+  memcpy(c->bounds.bounds, bounds, (size_t)count * sizeof *bounds);
+}
+
+const tt_bounds *tt_capture_bounds(void) {
+  const tt_capture *c = tt_capture_current();
+  return c && c->bounds.count ? &c->bounds : NULL;
+}
+
+/* type: of the placeholder's array; null: it holds nothing. */
+static tt_storage *capture_input(tt_capture *c, int64_t nbytes, const tt_array_type *type) {
   tt_region *r = &c->region;
-  if (r->node_count) return tt_status_make(TT_INTERNAL, "a graph's inputs come before its calls");
-  tt_storage *s = tt_storage_create(c->device, tt_storage_nbytes(like));
-  tt_device_enter(c->device);
-  const tt_value *held = like->value;
+  tt_storage *s = tt_storage_create(c->device, nbytes);
   tt_value *v = NULL;
-  if (held) { /* a splat is made an array before a run */
-    v = tt_value_create(c->device, TT_HOLDS_ARRAY, &held->type);
+  tt_device_enter(c->device);
+  if (type) { /* a splat is made an array before a run */
+    v = tt_value_create(c->device, TT_HOLDS_ARRAY, type);
     v->bytes = 0;
     v->captured = true;
     v->region = r->serial;
@@ -56,7 +65,26 @@ tt_status tt_capture_input(tt_capture *c, tt_storage *like, tt_storage **out) {
   c->inputs = grown(c->inputs, &c->input_capacity, c->input_count, sizeof *c->inputs);
   if (v) tt_value_retain(v);
   c->inputs[c->input_count++] = (tt_capture_slot){s, v};
-  *out = s;
+  return s;
+}
+
+static tt_status check_comes_first(const tt_capture *c) {
+  return c->region.node_count ? tt_status_make(TT_INTERNAL, "a graph's inputs come before its calls") : TT_OK;
+}
+
+tt_status tt_capture_input(tt_capture *c, tt_storage *like, tt_storage **out) {
+  TT_TRY(check_comes_first(c));
+  *out = capture_input(c, tt_storage_nbytes(like), like->value ? &like->value->type : NULL);
+  return TT_OK;
+}
+
+tt_status tt_capture_input_sized(tt_capture *c, tt_storage *like, int rank, const int64_t *dims, tt_storage **out) {
+  TT_TRY(check_comes_first(c));
+  const tt_value *v = like->value;
+  if (!v || v->type.rank != rank)
+    return tt_status_make(TT_NOT_IMPLEMENTED, "an input of a size known only at run time must be a whole array in row-major order");
+  tt_array_type type = {v->type.dtype, v->type.rank, dims};
+  *out = capture_input(c, tt_array_bytes(&type), &type);
   return TT_OK;
 }
 
@@ -87,7 +115,7 @@ static void note_patches(tt_capture *c, const tt_program *p, const tt_call *call
     const tt_number_source *source = &p->numbers[i];
     tt_graph_patch patch = {.pack = pack, .position = c->number_counts[pack] + i};
     bool is_splat = source->from == TT_FROM_SPLAT;
-    const tt_arg *a = is_splat ? NULL : &call->args[source->arg];
+    const tt_arg *a = is_splat || source->from == TT_FROM_SIZE ? NULL : &call->args[source->arg];
     int input = 0;
     switch (source->from) {
       case TT_FROM_SPLAT: input = storages[source->index]->value->splat.input; break;
@@ -95,7 +123,11 @@ static void note_patches(tt_capture *c, const tt_program *p, const tt_call *call
       case TT_FROM_LIST: input = a->numbers[source->index].input; break;
       case TT_FROM_RNG_SEED: patch.what = TT_PATCH_SEED; break;
       case TT_FROM_RNG_OFFSET: patch.what = TT_PATCH_OFFSET; break;
-      case TT_FROM_SIZE: continue; /* the same in every run */
+      case TT_FROM_SIZE:
+        patch.what = TT_PATCH_SIZE;
+        patch.index = source->index;
+        add_patch(c, patch);
+        continue;
     }
     bool is_draw = source->from == TT_FROM_RNG_SEED || source->from == TT_FROM_RNG_OFFSET;
     if (is_draw && a->rng.input) { /* from a state that the run is given */

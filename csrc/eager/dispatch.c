@@ -83,16 +83,18 @@ static tt_status program_make(tt_device *d, const tt_call *call, const tt_miss_h
   return status;
 }
 
-/* The call's own program. */
+/* The call's own program; in a capture with bounded sizes one that has those. */
 static tt_status plan_make(tt_device *d, const tt_call *call, const tt_miss_hook *miss, const plan_request *r, tt_plan **out_plan) {
+  const tt_bounds *bounds = tt_capture_bounds();
   tt_program *p;
-  TT_TRY(program_make(d, call, miss, r, &p));
+  if (bounds) TT_TRY(tt_program_build_bounded(call, r->specs, r->spec_count, tt_target_without_kernels(d->target),
+                                              (hlo_precision)call->precision, bounds, &p));
+  else TT_TRY(program_make(d, call, miss, r, &p));
   tt_plan *plan = *out_plan = tt_calloc(1, sizeof *plan);
   plan->program = p;
   plan->runs = p;
   plan->code = &plan->own;
-  plan->own = (tt_code){.has_check = p->has_check, .checks = p->checks, .check_count = p->check_count, .cost = p->cost};
-  plan->own.excess_precision = tt_key_excess_precision(r->words);
+  plan->own = tt_code_for(p, tt_key_excess_precision(r->words));
   plan->weight = strlen(p->function.rest);
   return TT_OK;
 }

@@ -309,16 +309,9 @@ static int64_t bound_for(int64_t size, double cost) {
   return bound;
 }
 
-static int64_t value_at(int64_t number, int count, const int64_t *sizes) {
-  int64_t times = 1;
-  for (int i = 0; i < count; i++)
-    for (; number && number % hlo_symbol(i) == 0; number /= hlo_symbol(i)) times *= sizes[i];
-  return number * times;
-}
-
 static bool same_numbers(int rank, const int64_t *symbolic, const int64_t *exact, int count, const int64_t *sizes) {
   for (int i = 0; i < rank; i++)
-    if (value_at(symbolic[i], count, sizes) != exact[i]) return false;
+    if (hlo_symbols_value(symbolic[i], count, sizes) != exact[i]) return false;
   return true;
 }
 
@@ -341,6 +334,17 @@ static bool programs_agree(const tt_program *exact, const tt_program *bounded, i
   return true;
 }
 
+tt_code tt_code_for(const tt_program *p, bool excess_precision) {
+  tt_code code = {.has_check = p->has_check, .checks = p->checks, .check_count = p->check_count, .cost = p->cost,
+                  .excess_precision = excess_precision};
+  if (!p->symbolic_outputs) return code;
+  code.sized_inputs = p->input_count;
+  code.sized_outputs = p->output_count - p->has_check;
+  code.input_types = p->input_types;
+  code.output_types = p->output_types;
+  return code;
+}
+
 static tt_bounded *bounded_create(tt_device *d, const size_pattern *p, sized_call *c, const tt_bounds *bounds) {
   int64_t before[MOST_SLOTS];
   int64_t symbols[HLO_MAX_SYMBOLS];
@@ -358,11 +362,7 @@ static tt_bounded *bounded_create(tt_device *d, const size_pattern *p, sized_cal
   tt_bounded *b = tt_calloc(1, sizeof *b);
   b->bounds = *bounds;
   b->program = program;
-  b->code = (tt_code){.has_check = program->has_check, .checks = program->checks, .check_count = program->check_count,
-                      .cost = program->cost, .sized_inputs = program->input_count,
-                      .sized_outputs = program->output_count - program->has_check, .input_types = program->input_types,
-                      .output_types = program->output_types,
-                      .excess_precision = atomic_load_explicit(&d->excess_precision, memory_order_relaxed)};
+  b->code = tt_code_for(program, atomic_load_explicit(&d->excess_precision, memory_order_relaxed));
   return b;
 }
 
@@ -394,7 +394,7 @@ static tt_bounded *pattern_program(tt_device *d, size_pattern *p, sized_call *c,
 
 static const int64_t *values_at(tt_arena *keep, int rank, const int64_t *symbolic, int count, const int64_t *sizes) {
   int64_t *values = tt_arena_alloc(keep, sizeof *values * (size_t)(rank + 1));
-  for (int i = 0; i < rank; i++) values[i] = value_at(symbolic[i], count, sizes);
+  for (int i = 0; i < rank; i++) values[i] = hlo_symbols_value(symbolic[i], count, sizes);
   return values;
 }
 
@@ -406,6 +406,7 @@ static tt_program *program_at(const tt_bounded *b, const int64_t *sizes) {
   *p = *b->program;
   p->arena = (tt_arena)TT_ARENA_INIT;
   p->function = (hlo_function){0};
+  p->symbolic_outputs = NULL;
   tt_array_type *outputs = tt_arena_alloc(keep, sizeof *outputs * (size_t)(p->output_count + 1));
   for (int i = 0; i < p->output_count; i++) {
     const tt_array_type *t = &b->program->symbolic_outputs[i];

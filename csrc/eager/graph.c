@@ -79,6 +79,14 @@ static void take_sources(tt_graph *g, const tt_capture *c) {
   }
 }
 
+/* Symbols in the graph's types have the run's sizes. */
+static bool fits_type(const tt_graph *g, const tt_array_type *given, const tt_array_type *wanted, const int64_t *sizes) {
+  bool fits = given->dtype == wanted->dtype && given->rank == wanted->rank;
+  for (int i = 0; fits && i < given->rank; i++)
+    fits = given->dims[i] == wanted->dims[i] || given->dims[i] == hlo_symbols_value(wanted->dims[i], g->bounds.count, sizes);
+  return fits;
+}
+
 static bool same_type(const tt_array_type *a, const tt_array_type *b) {
   return a->dtype == b->dtype && a->rank == b->rank && (!a->rank || !memcmp(a->dims, b->dims, a->rank * sizeof *a->dims));
 }
@@ -87,7 +95,7 @@ static bool same_type(const tt_array_type *a, const tt_array_type *b) {
  * copies where the old contents are still read. */
 static void take_aliases(tt_graph *g) {
   tt_region_code *code = g->code;
-  if (code->code != &code->own) return; /* a plan's, compiled as it is */
+  if (code->code != &code->own || code->own.input_types) return; /* a plan's, compiled as it is; or one that works on copies */
   bool *taken = tt_calloc((size_t)code->input_count + 1, sizeof *taken);
   for (int o = 0; o < code->output_count; o++) {
     int k = code->aliases[o], input = k >= 0 ? g->sources[k] : -1;
@@ -123,6 +131,7 @@ tt_graph *tt_graph_create(tt_capture *c, const char *name, int result_count, tt_
   tt_graph *g = tt_calloc(1, sizeof *g);
   tt_region *r = &c->region;
   g->device = c->device;
+  g->bounds = c->bounds;
   tt_device_enter(c->device); /* values of others may be among them */
   take_results(g, c, result_count, results);
   tt_device_leave(c->device);
@@ -210,14 +219,14 @@ static void run_end(graph_run *r) {
 
 /* False if an input holds something else than the graph takes, or a written one comes twice; *out_splat is the one that
  * must be made an array first. */
-static bool inputs_fit(tt_graph *g, tt_storage *const *storages, tt_storage **out_splat) {
+static bool inputs_fit(tt_graph *g, const tt_graph_args *args, tt_storage **out_splat) {
   g->device->stamp++; /* the key's: it marks the storages of this run */
   for (int i = 0; i < g->input_count; i++) {
     const tt_graph_input *in = &g->inputs[i];
-    tt_storage *s = storages[i];
+    tt_storage *s = args->inputs[i];
     const tt_value *v = s->value;
     if (!v != (in->holds == TT_HOLDS_NOTHING)) return false;
-    if (v && !same_type(&v->type, &in->type)) return false;
+    if (v && !fits_type(g, &v->type, &in->type, args->sizes)) return false;
     if (v && v->holds == TT_HOLDS_SPLAT) *out_splat = s;
     bool is_again = s->stamp == g->device->stamp;
     if (is_again && (in->is_written || g->inputs[s->index].is_written)) return false;
@@ -232,6 +241,7 @@ static tt_number patch_number(const tt_graph_patch *p, const tt_graph_args *args
   switch (p->what) {
     case TT_PATCH_SEED: return (tt_number){.dtype = TT_I64, .i = (int64_t)args->rng.seed};
     case TT_PATCH_OFFSET: return (tt_number){.dtype = TT_I64, .i = (int64_t)(args->rng.offset + (uint64_t)p->index)};
+    case TT_PATCH_SIZE: return (tt_number){.dtype = TT_I64, .i = args->sizes[p->index]};
     case TT_PATCH_NUMBER:
       n = args->numbers[p->index];
       n.i += p->add;
@@ -285,21 +295,32 @@ static int run_taken(const tt_graph *g, const graph_run *r, int output) {
   return tt_value_is_last(r->inputs[k]) ? k : -1;
 }
 
-static tt_status run_make_outputs(tt_graph *g, graph_run *r) {
+/* A result's value; the graph's types live as long as it, but for those whose sizes the run gives. */
+static tt_value *run_output(tt_graph *g, const tt_graph_args *args, int output, tt_value *taken) {
+  const tt_array_type *type = &g->output_types[output];
+  if (!g->bounds.count) return tt_value_create_result(g->device, type, taken);
+  int64_t dims[TT_MAX_RANK];
+  for (int i = 0; i < type->rank; i++) dims[i] = hlo_symbols_value(type->dims[i], g->bounds.count, args->sizes);
+  tt_value *v = tt_value_create(g->device, TT_HOLDS_ARRAY, &(tt_array_type){type->dtype, type->rank, dims});
+  tt_value_admit(v);
+  return v;
+}
+
+static tt_status run_make_outputs(tt_graph *g, const tt_graph_args *args, graph_run *r) {
   static const int64_t no_dims[1];
   tt_device *d = g->device;
   int64_t bytes = 0;
   for (int o = 0; o < g->code->output_count; o++) {
     int taken = run_taken(g, r, o);
     if (taken >= 0) r->donate[taken] = true;
-    else bytes += tt_array_bytes(&g->output_types[o]);
+    else if (!g->bounds.count) bytes += tt_array_bytes(&g->output_types[o]);
   }
   if (d->options.memory_limit) TT_TRY(tt_memory_reserve(d, bytes));
   for (int o = 0; o < g->code->output_count; o++) {
     int k = g->code->aliases[o];
     tt_value *taken = k >= 0 && r->donate[k] ? r->inputs[k] : NULL;
     if (taken) tt_count(&d->donated, 1);
-    r->outputs[r->output_count++] = tt_value_create_result(d, &g->output_types[o], taken);
+    r->outputs[r->output_count++] = run_output(g, args, o, taken);
   }
   if (g->code->code->has_check)
     r->outputs[r->output_count++] = tt_value_create_result(d, &(tt_array_type){TT_I32, 0, no_dims}, NULL);
@@ -358,7 +379,7 @@ static void run_commit(tt_graph *g, const tt_graph_args *args, graph_run *r, tt_
 static tt_status run_start(tt_graph *g, const tt_graph_args *args, graph_run *r) {
   if (!has_work(g)) return TT_OK;
   TT_TRY(run_gather(g, args, r));
-  tt_status status = run_make_outputs(g, r);
+  tt_status status = run_make_outputs(g, args, r);
   if (status) return status;
   tt_task task = {g->code->code, r->inputs, r->input_count, r->donate, r->outputs, r->output_count};
   status = tt_task_launch(g->device, &task, r->now);
@@ -398,7 +419,7 @@ tt_status tt_graph_run(tt_graph *g, const tt_graph_args *args, tt_storage **out_
     TT_TRY(tt_stream_wait_for_room(d));
     tt_storage *splat = NULL;
     tt_device_enter(d);
-    *out_fits = inputs_fit(g, args->inputs, &splat);
+    *out_fits = inputs_fit(g, args, &splat);
     bool runs = *out_fits && !splat;
     if (runs) status = graph_run_held(g, args, out_results);
     bool wait = status && tt_status_get_code(status) == TT_OUT_OF_MEMORY && !tt_device_finished(d, tt_device_submitted(d));

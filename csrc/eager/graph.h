@@ -19,6 +19,12 @@ typedef struct tt_graph tt_graph;
 tt_status tt_capture_begin(tt_device *d, tt_capture **out_capture) TT_MUST_USE;
 /* The next input, one for each storage: a placeholder that looks like what `like` holds now, owned by the caller. Inputs come before calls. */
 tt_status tt_capture_input(tt_capture *c, tt_storage *like, tt_storage **out_placeholder) TT_MUST_USE;
+/* From here on symbols (hlo/hlo.h) in sizes stand for sizes up to these bounds, which a run gives. An operator that has no
+ * form for such sizes fails (TT_NOT_IMPLEMENTED). Before all inputs. */
+void tt_capture_set_bounds(tt_capture *c, int count, const int64_t *bounds);
+/* As tt_capture_input, for an array of other dims, some of them symbolic. */
+tt_status tt_capture_input_sized(tt_capture *c, tt_storage *like, int rank, const int64_t *dims,
+                                 tt_storage **out_placeholder) TT_MUST_USE;
 /* What the following calls belong to, as compilers will say it: "forward layers.3". Must live as long as the graph; null: nothing. */
 void tt_capture_label(tt_capture *c, const char *label);
 /* Stops recording until the matching resume: what runs between them runs as ever. */
@@ -72,6 +78,7 @@ typedef struct tt_graph_args {
   tt_storage *const *inputs;
   const tt_number *numbers; /* those that calls referred to by tt_number.input */
   tt_rng rng;               /* the state of the first draw; the caller has moved the generator by `draws` */
+  const int64_t *sizes;     /* of the symbols, at most their bounds */
 } tt_graph_args;
 
 /* Runs. *out_fits false: some input holds another type of array than at the capture, and nothing has happened. out_results

@@ -7,8 +7,8 @@
 
 /* A number in a pack that every run sets anew. */
 typedef struct tt_graph_patch {
-  enum { TT_PATCH_SEED, TT_PATCH_OFFSET, TT_PATCH_NUMBER } what;
-  int index; /* which draw, or which number of tt_graph_args */
+  enum { TT_PATCH_SEED, TT_PATCH_OFFSET, TT_PATCH_NUMBER, TT_PATCH_SIZE } what;
+  int index; /* which draw, or which number or size of tt_graph_args */
   int pack, position;
   int64_t add; /* to the number */
 } tt_graph_patch;
@@ -28,6 +28,7 @@ struct tt_capture {
   int number_counts[TT_PACK_COUNT]; /* recorded so far */
   int draws;
   bool is_paused, is_portable;
+  tt_bounds bounds;
   const char *label;
 };
 
@@ -52,6 +53,7 @@ typedef struct tt_graph_input {
 
 struct tt_graph {
   tt_device *device;
+  tt_bounds bounds;
   tt_region_code *code; /* null: nothing is to be run */
   tt_graph_input *inputs;
   int input_count;
@@ -73,6 +75,8 @@ struct tt_graph {
 /* A call of the capturing thread. Flag held. */
 tt_status tt_capture_record(tt_capture *c, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
                             tt_new_result *out_results) TT_MUST_USE;
+/* The bounds of the sizes in the call that this thread is about to capture; null: there are none. */
+const tt_bounds *tt_capture_bounds(void);
 tt_graph *tt_graph_create(tt_capture *c, const char *name, int result_count, tt_storage *const *results);
 /* Frees the graphs that were destroyed while they ran, as far as they have ended; all of them when the device closes. */
 void tt_graph_sweep(tt_device *d, bool all);

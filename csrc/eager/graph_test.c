@@ -206,7 +206,7 @@ DEVICE_TEST(numbers_of_a_run) {
   for (int i = 0; i < 3; i++) {
     tt_number numbers[2] = {{.dtype = TT_F64, .re = i / 2}, {.dtype = TT_I64, .i = 10 * i}};
     held out;
-    TT_CHECK_OK(try_run(g, &(tt_graph_args){&x.storage, numbers, {0, 0, 0}}, &out));
+    TT_CHECK_OK(try_run(g, &(tt_graph_args){&x.storage, numbers, {0, 0, 0}, NULL}, &out));
     tensor result = over(out.all[0], &x);
     CHECK_FLOATS(&result, (float)(i / 2) + 0.5f + (float)(10 * i), 2 * (float)(i / 2) + 0.5f + (float)(10 * i));
     drop_held(&out);
@@ -239,7 +239,7 @@ DEVICE_TEST(random_numbers_are_drawn_anew) {
   TT_CHECK_INT_EQ(tt_graph_describe(g).draws, 2);
   for (uint64_t offset = 0; offset < 4; offset += 2) {
     held out;
-    TT_CHECK_OK(try_run(g, &(tt_graph_args){&x.storage, NULL, {42, offset, 0}}, &out));
+    TT_CHECK_OK(try_run(g, &(tt_graph_args){&x.storage, NULL, {42, offset, 0}, NULL}, &out));
     tensor drawn = over(out.all[0], &x), same = draw(d, &x, (tt_rng){42, offset + 1, 0}), other = draw(d, &x, (tt_rng){42, offset, 0});
     check_same(&drawn, &same, true);
     check_same(&drawn, &other, false);
@@ -261,7 +261,7 @@ DEVICE_TEST(random_numbers_from_a_given_state) {
   for (int64_t offset = 5; offset < 8; offset++) {
     tt_number state[2] = {{.dtype = TT_I64, .i = 42}, {.dtype = TT_I64, .i = offset}};
     held out;
-    TT_CHECK_OK(try_run(g, &(tt_graph_args){&x.storage, state, {0, 0, 0}}, &out));
+    TT_CHECK_OK(try_run(g, &(tt_graph_args){&x.storage, state, {0, 0, 0}, NULL}, &out));
     tensor drawn = over(out.all[0], &x), same = draw(d, &x, (tt_rng){42, (uint64_t)offset + 1, 0});
     check_same(&drawn, &same, true);
     drop_held(&out);
@@ -445,4 +445,68 @@ DEVICE_TEST(a_storage_comes_twice) {
   CHECK_FLOATS(&y, 2, 4, 6);
   tt_graph_destroy(g);
   drop(&x), drop(&y);
+}
+
+/* ---- sizes that a run gives ---------------------------------------------------------------------------------------- */
+
+/* x [n, 3] -> x x^T [n, n], its sum, x written with its negative; and sizes as calls see them. */
+static tt_graph *capture_sized(tt_device *d, const tensor *x, int64_t bound) {
+  const int64_t n = hlo_symbol(0);
+  tt_capture *c = begin(d);
+  tt_capture_set_bounds(c, 1, &bound);
+  tensor in = tensor_over(NULL, TT_F32, DIMS(n, 3));
+  TT_CHECK_OK(tt_capture_input_sized(c, x->storage, 2, in.sizes, &in.storage));
+  tensor turned = tensor_view(&in, DIMS(3, n), (int64_t[]){1, 3}, 0);
+  tensor r[2] = {CALL(d, "mm", arg(&in), arg(&turned))};
+  TT_CHECK(r[0].sizes[0] == n && r[0].sizes[1] == n);
+  r[1] = CALL(d, "sum", arg(&r[0]), ARG_NONE);
+  INTO(d, &in, "neg", arg(&in));
+  tt_graph *g = end(c, 2, r);
+  drop(&in), drop(&r[0]), drop(&r[1]);
+  return g;
+}
+
+static void sized_graph(tt_device *d) {
+  float ones[60];
+  for (int i = 0; i < 60; i++) ones[i] = 1;
+  tensor first = tensor_of(d, TT_F32, DIMS(4, 3), ones);
+  tt_graph *g = capture_sized(d, &first, 20);
+  drop(&first);
+  for (int64_t n = 1; n <= 20; n++) {
+    tensor x = tensor_of(d, TT_F32, DIMS(n, 3), ones);
+    held out;
+    TT_CHECK_OK(try_run(g, &(tt_graph_args){.inputs = &x.storage, .sizes = &n}, &out));
+    tensor product = tensor_over(out.all[0], TT_F32, DIMS(n, n)), sum = tensor_over(out.all[1], TT_F32, 0, NULL);
+    TT_CHECK_INT_EQ(tt_storage_nbytes(product.storage), n * n * 4);
+    CHECK_FLOATS(&product, 3);
+    CHECK_FLOATS(&sum, (float)(3 * n * n));
+    CHECK_FLOATS(&x, -1, -1, -1);
+    drop_held(&out);
+    drop(&x);
+  }
+  TT_CHECK_INT_EQ(tt_device_cache_stats(d).compilations, 1);
+  tensor x = tensor_of(d, TT_F32, DIMS(5, 3), ones);
+  held out;
+  bool fits;
+  TT_CHECK_OK(tt_graph_run(g, &(tt_graph_args){.inputs = &x.storage, .sizes = (int64_t[]){6}}, out.all, &fits));
+  TT_CHECK(!fits);
+  drop(&x);
+  tt_graph_destroy(g);
+}
+TT_TEST(one_graph_for_many_sizes) {
+  device_options.poison_bounds = true;
+  on_every_device(sized_graph);
+}
+
+DEVICE_TEST(what_has_no_sized_form_is_refused) {
+  const int64_t bound = 8, n = hlo_symbol(0);
+  tensor x = tensor_of(d, TT_F32, DIMS(2, 2), FLOATS(1, 0, 0, 1)), result;
+  tt_capture *c = begin(d);
+  tt_capture_set_bounds(c, 1, &bound);
+  tensor in = tensor_over(NULL, TT_F32, DIMS(n, n));
+  TT_CHECK_OK(tt_capture_input_sized(c, x.storage, 2, in.sizes, &in.storage));
+  CHECK_FAILS(TRY_CALL(d, &result, "linalg_solve_triangular", arg(&in), arg(&in), ARG_BOOL(true), ARG_BOOL(true), ARG_BOOL(false)),
+              TT_INVALID_ARGUMENT, "run time");
+  tt_capture_abort(c);
+  drop(&in), drop(&x);
 }

@@ -178,6 +178,8 @@ tt_plan *tt_family_plan(tt_device *d, const tt_call *call, const tt_storage_spec
 /* Counts a run of a plan that runs such a program. True if its copies have cost so much that it should run a program of its own. Flag held. */
 bool tt_plan_leaves_family(tt_plan *plan);
 void tt_families_clear(tt_device *d);
+/* Code for a program, not yet compiled. */
+tt_code tt_code_for(const tt_program *program, bool excess_precision);
 
 /* ---- compiler --------------------------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "eager/graph.h"
-#include "eager/internal.h"
+#include "eager/graph_internal.h"
 
 static inline void key_reserve(tt_key *k, size_t more) {
   if (k->count + more <= k->capacity) return;
@@ -123,6 +123,9 @@ void tt_key_build(tt_device *d, const tt_call *call, tt_key *k) {
                  (uint64_t)call->precision << PRECISION_SHIFT |
                  (uint64_t)tt_capture_is_portable() << PORTABLE_SHIFT |
                  (uint64_t)atomic_load_explicit(&d->excess_precision, memory_order_relaxed) << EXCESS_SHIFT);
+  const tt_bounds *bounds = tt_capture_bounds();
+  key_reserve(k, 1 + HLO_MAX_SYMBOLS);
+  for (int i = 0; bounds && i < bounds->count; i++) key_add(k, ~(uint64_t)bounds->bounds[i]); /* no other word is such */
   for (int i = 0; i < call->arg_count; i++) key_arg(d, k, call, i);
   for (int i = 0; i < call->write_count; i++) key_tensor(d, k, &call->writes[i]);
 }

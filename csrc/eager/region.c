@@ -72,22 +72,23 @@ static tt_value *region_promise(tt_device *d, tt_region *r, const tt_array_type 
   v->captured = r->is_capture;
   tt_value_retain(v);
   region_add_value(r, v);
-  r->bytes += tt_array_bytes(type);
+  if (!r->is_capture) r->bytes += tt_array_bytes(type);
   return v;
 }
 
 static void region_add_outputs(tt_device *d, tt_region *r, const tt_program *p, tt_storage *const *storages,
                                tt_new_result *out_results) {
+  const tt_array_type *next = p->symbolic_outputs ? p->symbolic_outputs : p->output_types; /* new tensors, then writes */
   for (int i = 0; i < p->result_count; i++) {
     const tt_result_info *info = &p->results[i];
     out_results[i] = tt_result_of(info);
     if (info->none || info->write >= 0) continue;
-    out_results[i].storage = tt_storage_create_result(d, region_promise(d, r, &info->array));
+    out_results[i].storage = tt_storage_create_result(d, region_promise(d, r, next++));
   }
   for (int w = 0; w < p->written_count; w++) {
     tt_storage *s = storages[p->written_storages[w]];
     tt_value *old = s->value;
-    s->value = region_promise(d, r, &p->written_types[w]);
+    s->value = region_promise(d, r, next++);
     tt_value_release_held(old);
   }
   if (p->has_check) tt_value_release(region_promise(d, r, &p->output_types[p->output_count - 1])); /* its code reads it */

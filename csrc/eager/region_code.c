@@ -131,9 +131,9 @@ static void code_take_arrays(tt_region_code *c, const analysis *a) {
 }
 
 /* Programs with bounded sizes take larger arrays than those that there are. Then nothing takes another one's memory. */
-static void code_take_types(tt_region_code *c, const tt_region *r) {
+static void code_take_types(tt_region_code *c) {
   bool is_bounded = false;
-  for (int n = 0; n < c->node_count; n++) is_bounded |= c->nodes[n].wanted && r->nodes[n].runs != r->nodes[n].plan->program;
+  for (int n = 0; n < c->node_count; n++) is_bounded |= c->nodes[n].wanted && c->nodes[n].program->symbolic_outputs;
   if (!is_bounded) return;
   const tt_array_type **types = tt_calloc((size_t)c->value_count + 1, sizeof *types);
   tt_module_types(c->nodes, c->node_count, types);
@@ -223,7 +223,7 @@ tt_region_code *tt_region_code_create(const tt_region *r, int count, const bool 
     code_take_single(c, &r->nodes[0]);
   } else {
     code_take_arrays(c, &a);
-    code_take_types(c, r);
+    code_take_types(c);
     code_take_checks(c);
     for (int n = 0; n < count; n++) c->own.cost += c->nodes[n].wanted ? c->nodes[n].program->cost : 0;
     c->own.excess_precision = count > 0 && r->nodes[0].plan->code->excess_precision; /* as all of them: a change ends the region */
