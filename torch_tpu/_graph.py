@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_tpu import _C
 from torch_tpu._graph_host import with_vectors
+from torch_tpu._graph_sizes import ASSERTIONS, Sizes
 
 # Below torch, where TORCH_LOGS finds them: TORCH_LOGS=graph_breaks tells where graphs are split, output_code what is compiled.
 log = logging.getLogger("torch.tpu.compile")
@@ -41,16 +42,19 @@ class _Interpreter(fx.Interpreter):
 
     node: fx.Node
 
-    def __init__(self, module: fx.GraphModule, capture: Any = None):
+    def __init__(self, module: fx.GraphModule, capture: Any = None, has_symbols: bool = False):
         super().__init__(module)
         self.extra_traceback = False
         self.capture = capture
+        self.has_symbols = has_symbols
 
     def run_node(self, n: fx.Node) -> Any:
         self.node = n
         return super().run_node(n)
 
     def call_function(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if self.has_symbols and target in ASSERTIONS:
+            return None  # of numbers that are symbols: guards have seen the sizes
         if target is rng_prims.run_and_save_rng_state:
             state = self.capture.save_state() if self.capture else torch.tpu.get_rng_state()
             return state, args[0](*args[1:], **kwargs)
@@ -84,10 +88,11 @@ def _call(module: fx.GraphModule, args: Sequence[Any]) -> list[Any]:
         return module.forward(*args)
 
 
-def _capture(module: fx.GraphModule, args: list[Any], name: str) -> Any:
-    """Runs the graph on placeholders for ``args`` and returns what was captured."""
-    capture = _C._Capture(args)
-    interpreter = _Interpreter(module, capture)
+def _capture(module: fx.GraphModule, args: list[Any], name: str, symbolic: Sequence[Any] = (),
+             bounds: Sequence[int] = ()) -> Any:
+    """Runs the graph on placeholders for ``args`` and returns what was captured. With bounds, see ``_graph_sizes``."""
+    capture = _C._Capture(args, symbolic=list(symbolic), bounds=list(bounds))
+    interpreter = _Interpreter(module, capture, bool(bounds))
     try:
         with torch.no_grad(), torch._C._DisableAutocast(), _disable_current_modes():
             results = interpreter.run(*capture.placeholders)
@@ -108,8 +113,10 @@ class Program:
     """
 
     def __init__(self, module: fx.GraphModule, name: str, is_async: bool = False,
-                 on_compiled: Callable[[Any], None] | None = None, on_failure: Callable[[CaptureError], None] | None = None):
+                 on_compiled: Callable[[Any], None] | None = None, on_failure: Callable[[CaptureError], None] | None = None,
+                 bucket_size: int = 128):
         self.module = module
+        self.bucket_size = bucket_size
         self.name = name
         self.is_async = is_async
         self.on_compiled = on_compiled
@@ -117,10 +124,22 @@ class Program:
         self.function = _C._GraphFunction(self._miss)
         self.function._boxed_call = True
         self.pending: list[Any] = []  # being compiled in the background
+        self.sizes = Sizes.of(module)  # None: each size gets a program of its own
         self.instead: Callable[[list[Any]], list[Any]] | None = None  # the graph can't be a program: what runs it
 
+    def _captured(self, args: list[Any]) -> Any:
+        if self.sizes and (call := self.sizes.symbolic(args, self.bucket_size)):
+            try:
+                graph = _capture(self.module, args, self.name, *call)
+                counters["tpu"]["bounded"] += 1
+                return graph
+            except (CaptureError, RuntimeError) as error:
+                _split_log.debug("%s: sizes that vary get programs of their own: %s", self.name, error.__cause__ or error)
+                self.sizes = None
+        return _capture(self.module, args, self.name)
+
     def _compile(self, args: list[Any]) -> Any:
-        graph = _capture(self.module, args, self.name)
+        graph = self._captured(args)
         info = graph.info()
         counters["tpu"]["programs"] += 1
         counters["tpu"]["calls"] += info["calls"]
@@ -344,12 +363,13 @@ class Compiled:
     name: what its programs are called.
     is_async: calls run operator by operator until a program is compiled, in the background.
     on_compiled: called with each captured program when it can run.
+    bucket_size: the bound of a size that varies and has none: this, or as often twice that as is needed.
     """
 
     def __init__(self, module: fx.GraphModule, name: str, is_async: bool = False,
-                 on_compiled: Callable[[Any], None] | None = None):
+                 on_compiled: Callable[[Any], None] | None = None, bucket_size: int = 128):
         self.module = module
-        self.program = Program(module, name, is_async, on_compiled, self._on_failure)
+        self.program = Program(module, name, is_async, on_compiled, self._on_failure, bucket_size)
         self.failed: set[str] = set()
         self.parts: list[_Part] = []
         kinds = _Kinds(module.graph, self.failed)
@@ -379,7 +399,8 @@ class Compiled:
                 run = _interpret if any(n.target in _WITH_STATE for n in host.graph.nodes) else _call
                 part.run = lambda args, host=host, run=run: run(host, args)
             else:
-                part.run = Program(built, f"{whole.name}_part{i}", whole.is_async, whole.on_compiled, self._on_failure).function
+                part.run = Program(built, f"{whole.name}_part{i}", whole.is_async, whole.on_compiled, self._on_failure,
+                                   whole.bucket_size).function
         counters["tpu"]["splits"] += 1
         whole.function.clear()
         whole.instead = self._run_parts

@@ -40,7 +40,9 @@ class Options:
     """What ``torch.compile(..., options={...})`` takes.
 
     async_compile: compile in the background; calls run operator by operator until the program is there.
-    num_dynamic_buckets, bucket_size: for bounded dynamic sizes. Each size is compiled by itself in this version, with a warning.
+    bucket_size: one program serves all sizes up to a bound: the max of ``torch._dynamo.mark_dynamic``, else the bucket size,
+        or as often twice that as is needed.
+    num_dynamic_buckets: has no effect, with a warning: there is a bucket for every doubling.
     serializable: for AOTAutograd's cache, which is not used in this version. Programs are kept by the compile cache.
     debug_callback: see ``TpuCompileDebug``.
     custom_module_name, name: what the programs are called.
@@ -71,9 +73,9 @@ class Options:
             raise RuntimeError(f"option 'num_dynamic_buckets' is between 1 and 8, got {parsed.num_dynamic_buckets}")
         if parsed.bucket_size < 1:
             raise RuntimeError(f"option 'bucket_size' is at least 1, got {parsed.bucket_size}")
-        if (parsed.num_dynamic_buckets, parsed.bucket_size) != (cls.num_dynamic_buckets, cls.bucket_size):
-            warnings.warn("torch.compile(backend='tpu'): num_dynamic_buckets and bucket_size have no effect in this version of "
-                          "torch_tpu: each size is compiled by itself", stacklevel=2)
+        if parsed.num_dynamic_buckets != cls.num_dynamic_buckets:
+            warnings.warn("torch.compile(backend='tpu'): num_dynamic_buckets has no effect: there is a bucket for every doubling "
+                          "of bucket_size", stacklevel=2)
         return parsed
 
 
@@ -129,7 +131,8 @@ class _Compilers:
                 self.options.debug_callback(self.debug)
 
         suffix = "" if kind == "inference" else f"_{kind}"
-        return _graph.Compiled(module, self.name + suffix, self.options.async_compile, on_compiled).function
+        return _graph.Compiled(module, self.name + suffix, self.options.async_compile, on_compiled,
+                               self.options.bucket_size).function
 
     def forward(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[[list[Any]], Any]:
         return self.compile("forward", module, example_inputs)

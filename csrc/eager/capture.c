@@ -39,6 +39,10 @@ void tt_capture_set_bounds(tt_capture *c, int count, const int64_t *bounds) {
   memcpy(c->bounds.bounds, bounds, (size_t)count * sizeof *bounds);
 }
 
+_Static_assert((int)TT_CAPTURE_MOST_SYMBOLS == (int)HLO_MAX_SYMBOLS, "as many as programs have");
+int64_t tt_capture_symbol(int index) { return hlo_symbol(index); }
+int64_t tt_capture_size(int64_t number, int count, const int64_t *sizes) { return hlo_symbols_value(number, count, sizes); }
+
 const tt_bounds *tt_capture_bounds(void) {
   const tt_capture *c = tt_capture_current();
   return c && c->bounds.count ? &c->bounds : NULL;
@@ -82,7 +86,7 @@ tt_status tt_capture_input_sized(tt_capture *c, tt_storage *like, int rank, cons
   TT_TRY(check_comes_first(c));
   const tt_value *v = like->value;
   if (!v || v->type.rank != rank)
-    return tt_status_make(TT_NOT_IMPLEMENTED, "an input of a size known only at run time must be a whole array in row-major order");
+    return tt_status_make(TT_NOT_IMPLEMENTED, "an input of a size known only at run time must be a whole array");
   tt_array_type type = {v->type.dtype, v->type.rank, dims};
   *out = capture_input(c, tt_array_bytes(&type), &type);
   return TT_OK;

@@ -22,6 +22,10 @@ tt_status tt_capture_input(tt_capture *c, tt_storage *like, tt_storage **out_pla
 /* From here on symbols (hlo/hlo.h) in sizes stand for sizes up to these bounds, which a run gives. An operator that has no
  * form for such sizes fails (TT_NOT_IMPLEMENTED). Before all inputs. */
 void tt_capture_set_bounds(tt_capture *c, int count, const int64_t *bounds);
+/* The number that stands for the size of symbol `index`; how many of them there can be; and the number when they have these sizes. */
+int64_t tt_capture_symbol(int index);
+enum { TT_CAPTURE_MOST_SYMBOLS = 8 };
+int64_t tt_capture_size(int64_t number, int count, const int64_t *sizes);
 /* As tt_capture_input, for an array of other dims, some of them symbolic. */
 tt_status tt_capture_input_sized(tt_capture *c, tt_storage *like, int rank, const int64_t *dims,
                                  tt_storage **out_placeholder) TT_MUST_USE;

@@ -89,7 +89,7 @@ void hlo_type_print(tt_strbuf *s, const hlo_type *t);
  * beyond the size is arbitrary. As a number, a multiple of a symbol plus a little is computed at run time. Operations that
  * would let what lies beyond be seen mask it, or fail; and a number or dimension that can't be told from a symbol fails
  * as well. Whoever builds with symbols has another way when it fails: the exact sizes. */
-enum { HLO_MAX_SYMBOLS = 4 };
+enum { HLO_MAX_SYMBOLS = 8 };
 int64_t hlo_symbol(int index);
 /* The number when the first `count` symbols have these sizes. */
 int64_t hlo_symbols_value(int64_t number, int count, const int64_t *sizes);

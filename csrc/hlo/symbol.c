@@ -5,7 +5,8 @@
 
 /* Primes of which no multiple is near a power of two or of ten, which lowerings use as plain numbers. Small enough for two of
  * them and a few hundred in one product. */
-static const int64_t symbols[HLO_MAX_SYMBOLS] = {70025009, 70050059, 70075051, 70100053};
+static const int64_t symbols[HLO_MAX_SYMBOLS] = {70025009, 70050059, 70075051, 70100053,
+                                                  70160017, 70185067, 70210031, 70235051};
 
 enum { SMALLEST = 1 << 25, MOST_PLUS = 4096, MOST_TIMES_WITH_PLUS = 10000 };
 #define LARGEST ((int64_t)1 << 62)

@@ -63,7 +63,7 @@ py::tuple end(const std::string& name, const std::vector<at::Tensor>& results) {
   tt_capture* c = current();
   capture = nullptr;
   check(tt_capture_end(c, name.c_str(), static_cast<int>(storages.size()), storages.data(), &g));
-  tt_strbuf text = TT_STRBUF_INIT;
+  tt_strbuf text{};
   tt_status status = tt_graph_print(g, &text);
   std::vector<int> sources, outputs;
   for (int k = 0; k < tt_graph_array_count(g); k++) sources.push_back(tt_graph_array_source(g, k));

@@ -5,7 +5,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "torch/device.h"
 #include "torch/generator.h"
@@ -21,6 +23,31 @@ namespace {
 
 namespace py = pybind11;
 
+// The sizes that a graph's symbols have in a run. Numbers of a graph without symbols are what they are.
+struct Sizes {
+  int count = 0;
+  int64_t of[TT_CAPTURE_MOST_SYMBOLS] = {};
+
+  int64_t value(int64_t number) const { return count ? tt_capture_size(number, count, of) : number; }
+  std::vector<int64_t> values(const std::vector<int64_t>& numbers) const {
+    std::vector<int64_t> out = numbers;
+    for (auto& n : out) n = value(n);
+    return out;
+  }
+  bool equal(c10::IntArrayRef given, const std::vector<int64_t>& numbers) const {
+    if (!count) return given == c10::IntArrayRef(numbers);
+    for (size_t i = 0; i < numbers.size(); i++)
+      if (i >= given.size() || given[i] != value(numbers[i])) return false;
+    return given.size() == numbers.size();
+  }
+};
+
+// Is there a symbol in it?
+bool is_symbolic(int64_t number) {
+  constexpr int64_t ones[TT_CAPTURE_MOST_SYMBOLS] = {1, 1, 1, 1, 1, 1, 1, 1};
+  return tt_capture_size(number, TT_CAPTURE_MOST_SYMBOLS, ones) != number;
+}
+
 // How a tensor lies over its storage: a graph serves tensors that lie the same.
 struct Layout {
   std::vector<int64_t> sizes, strides;
@@ -32,12 +59,28 @@ struct Layout {
       : sizes(t.sizes().vec()), strides(t.strides().vec()), offset(t.storage_offset()), dtype(t.scalar_type()),
         conj(t.is_conj()), neg(t.is_neg()) {}
 
-  bool fits(const at::Tensor& t) const {
-    return t.sizes() == c10::IntArrayRef(sizes) && t.strides() == c10::IntArrayRef(strides) && t.storage_offset() == offset &&
+  bool fits(const at::Tensor& t, const Sizes& at) const {
+    return at.equal(t.sizes(), sizes) && at.equal(t.strides(), strides) && t.storage_offset() == at.value(offset) &&
            t.scalar_type() == dtype && t.is_conj() == conj && t.is_neg() == neg;
   }
-  at::Tensor over(c10::Storage storage) const {
-    at::Tensor t = tensor_over(std::move(storage), dtype, sizes, strides, offset);
+  bool is_symbolic() const { return std::any_of(sizes.begin(), sizes.end(), tt::is_symbolic); }
+  // The dims of the whole array that the tensor is, in whatever order of its dimensions; none if it is something else.
+  std::vector<int64_t> array_dims() const {
+    std::vector<size_t> order(sizes.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] > strides[b]; });
+    std::vector<int64_t> dims;
+    int64_t expected = 1;
+    for (size_t i = order.size(); i-- > 0;) {
+      if (sizes[order[i]] != 1 && strides[order[i]] != expected) return {};
+      expected *= sizes[order[i]];
+    }
+    for (const size_t i : order) dims.push_back(sizes[i]);
+    return offset ? std::vector<int64_t>{} : dims;
+  }
+  at::Tensor over(c10::Storage storage, const Sizes& at = {}) const {
+    at::Tensor t = at.count ? tensor_over(std::move(storage), dtype, at.values(sizes), at.values(strides), at.value(offset))
+                            : tensor_over(std::move(storage), dtype, sizes, strides, offset);
     if (conj) t._set_conj(true);
     if (neg) t._set_neg(true);
     return t;
@@ -57,29 +100,32 @@ tt_number number_at(const void* data) {
 
 // What a graph takes at one place.
 struct Arg {
-  enum Kind { Tensor, Number, State, Other } kind;
+  enum Kind { Tensor, Number, State, Size, Other } kind;
   std::optional<Layout> layout;  // Tensor
   size_t slot = 0;               // Tensor: which of the graph's inputs its storage is
   at::ScalarType dtype{};        // Number: a 0-dim CPU tensor, whose value may change
   py::object other;              // anything else must be equal
+  int64_t size = 0;              // Size: an int
 
-  bool fits(PyObject* given) const {
+  bool fits(PyObject* given, const Sizes& at) const {
+    if (kind == Size) return PyLong_Check(given) && PyLong_AsLongLong(given) == at.value(size);
     if (kind == Other) return other.ptr() == given || (Py_TYPE(given) == Py_TYPE(other.ptr()) && !THPVariable_Check(given) &&
                                                        PyObject_RichCompareBool(other.ptr(), given, Py_EQ) == 1);
     if (!THPVariable_Check(given)) return false;
     const at::Tensor& t = THPVariable_Unpack(given);
     if (kind == State) return is_state(t);
     if (kind == Number) return t.device().is_cpu() && t.dim() == 0 && t.scalar_type() == dtype;
-    return t.device().type() == kType && layout->fits(t);
+    return t.device().type() == kType && layout->fits(t, at);
   }
 };
 
 // What a graph gives at one place.
 struct Result {
-  enum Kind { New, Same, View, State, Other } kind;
+  enum Kind { New, Same, View, State, Size, Other } kind;
   size_t index = 0;              // New: of a storage; Same and View: of an argument; State: of the next draw
   std::optional<Layout> layout;  // New, View
   py::object other;
+  int64_t size = 0;  // Size
 };
 
 // What the calls of a thread are compiled for, beside their arguments.
@@ -103,15 +149,15 @@ class Captured {
  public:
   ~Captured() { tt_graph_destroy(graph_); }
 
-  bool fits(PyObject* const* given, size_t count) const {
-    if (count != args_.size() || !(Numerics() == numerics_)) return false;
+  bool fits(PyObject* const* given, size_t count, Sizes* out_sizes) const {
+    if (count != args_.size() || !(Numerics() == numerics_) || !measure(given, out_sizes)) return false;
     for (size_t i = 0; i < count; i++)
-      if (!args_[i].fits(given[i])) return false;
+      if (!args_[i].fits(given[i], *out_sizes)) return false;
     return true;
   }
 
   // Null: an argument's storage holds another array than it did.
-  PyObject* run(PyObject* const* given, size_t count) const {
+  PyObject* run(PyObject* const* given, size_t count, const Sizes& sizes) const {
     c10::SmallVector<tt_storage*, 64> storages;
     c10::SmallVector<tt_number, 4> numbers;
     for (size_t i = 0; i < count; i++) {
@@ -129,7 +175,7 @@ class Captured {
     }
     c10::SmallVector<tt_storage*, 16> made(storage_bytes_.size() + 1);
     bool fits = false;
-    const tt_graph_args args{storages.data(), numbers.data(), generator_take(draws_)};
+    const tt_graph_args args{storages.data(), numbers.data(), generator_take(draws_), sizes.of};
     {
       py::gil_scoped_release release;
       check(tt_graph_run(graph_, &args, made.data(), &fits));
@@ -138,7 +184,7 @@ class Captured {
       generator_give_back(draws_);
       return nullptr;
     }
-    return wrap(given, made.data(), args.rng);
+    return wrap(given, made.data(), args.rng, sizes);
   }
 
   tt_graph* graph_ = nullptr;
@@ -147,20 +193,44 @@ class Captured {
   std::vector<Arg> args_;
   std::vector<Result> results_;
   std::vector<int64_t> storage_bytes_;  // of the new storages
+  std::vector<int64_t> bounds_;         // of the symbols in sizes
+  struct Place {
+    size_t arg;
+    int dim;  // -1: the argument is the size
+  };
+  std::vector<Place> places_;  // where each symbol's size is found
 
  private:
-  PyObject* wrap(PyObject* const* given, tt_storage* const* made, tt_rng rng) const {
+  bool measure(PyObject* const* given, Sizes* out) const {
+    out->count = static_cast<int>(bounds_.size());
+    for (size_t s = 0; s < places_.size(); s++) {
+      const auto [arg, dim] = places_[s];
+      PyObject* at = given[arg];
+      if (dim < 0) {
+        if (!PyLong_Check(at)) return false;
+        out->of[s] = PyLong_AsLongLong(at);
+      } else {
+        if (!THPVariable_Check(at) || THPVariable_Unpack(at).dim() <= dim) return false;
+        out->of[s] = THPVariable_Unpack(at).size(dim);
+      }
+      if (out->of[s] < 1 || out->of[s] > bounds_[s]) return false;
+    }
+    return true;
+  }
+
+  PyObject* wrap(PyObject* const* given, tt_storage* const* made, tt_rng rng, const Sizes& sizes) const {
     c10::SmallVector<c10::Storage, 16> fresh;
     for (size_t i = 0; i < storage_bytes_.size(); i++)
-      fresh.push_back(wrap_storage(made[i] ? made[i] : tt_storage_create(device(), storage_bytes_[i])));
+      fresh.push_back(wrap_storage(made[i] ? made[i] : tt_storage_create(device(), sizes.value(storage_bytes_[i]))));
     PyObject* out = PyList_New(static_cast<Py_ssize_t>(results_.size()));
     for (size_t i = 0; i < results_.size(); i++) {
       const Result& r = results_[i];
       PyObject* item = nullptr;
       switch (r.kind) {
-        case Result::New: item = THPVariable_Wrap(r.layout->over(fresh[r.index])); break;
+        case Result::New: item = THPVariable_Wrap(r.layout->over(fresh[r.index], sizes)); break;
         case Result::Same: item = Py_NewRef(given[r.index]); break;
-        case Result::View: item = THPVariable_Wrap(r.layout->over(THPVariable_Unpack(given[r.index]).storage())); break;
+        case Result::View: item = THPVariable_Wrap(r.layout->over(THPVariable_Unpack(given[r.index]).storage(), sizes)); break;
+        case Result::Size: item = PyLong_FromLongLong(sizes.value(r.size)); break;
         case Result::State: item = THPVariable_Wrap(state_of(rng, r.index)); break;
         case Result::Other: item = Py_NewRef(r.other.ptr()); break;
       }
@@ -176,12 +246,20 @@ thread_local Capture* active = nullptr;
 
 class Capture {
  public:
-  Capture(const py::list& args, bool portable) : graph_(std::make_shared<Captured>()) {
+  // symbolic: for each argument None, or sizes and strides, or an int, with symbols in them, which have these bounds.
+  Capture(const py::list& args, bool portable, const py::list& symbolic, const std::vector<int64_t>& bounds)
+      : graph_(std::make_shared<Captured>()) {
     check(tt_capture_begin(device(), &capture_));
     if (portable) tt_capture_set_portable(capture_);
     active = this;
     try {
-      for (const auto& a : args) add(py::reinterpret_borrow<py::object>(a));
+      const auto count = static_cast<int>(bounds.size());
+      TORCH_CHECK(count <= TT_CAPTURE_MOST_SYMBOLS, "at most ", int{TT_CAPTURE_MOST_SYMBOLS}, " sizes of a graph vary, got ", count);
+      if (count) tt_capture_set_bounds(capture_, count, bounds.data());
+      graph_->bounds_ = bounds;
+      for (size_t i = 0; i < args.size(); i++)
+        add(py::reinterpret_borrow<py::object>(args[i]), count ? py::reinterpret_borrow<py::object>(symbolic[i]) : py::none());
+      find_places();
     } catch (...) {
       abort();
       throw;
@@ -234,8 +312,29 @@ class Capture {
   py::list placeholders;
 
  private:
-  void add(const py::object& given) {
+  // Where a run finds the size of each symbol: at the first argument that has nothing else in a size.
+  void find_places() {
+    for (size_t s = 0; s < graph_->bounds_.size(); s++) {
+      const int64_t symbol = tt_capture_symbol(static_cast<int>(s));
+      std::optional<Captured::Place> found;
+      for (size_t i = 0; i < graph_->args_.size() && !found; i++) {
+        const Arg& a = graph_->args_[i];
+        if (a.kind == Arg::Size && a.size == symbol) found = {i, -1};
+        for (size_t d = 0; a.kind == Arg::Tensor && d < a.layout->sizes.size() && !found; d++)
+          if (a.layout->sizes[d] == symbol) found = {i, static_cast<int>(d)};
+      }
+      TORCH_CHECK_NOT_IMPLEMENTED(found, "a size of the graph is no size of an argument");
+      graph_->places_.push_back(*found);
+    }
+  }
+
+  void add(const py::object& given, const py::object& as) {
     if (!THPVariable_Check(given.ptr())) {
+      if (!as.is_none()) {
+        graph_->args_.push_back({Arg::Size, std::nullopt, 0, {}, {}, as.cast<int64_t>()});
+        placeholders.append(as);
+        return;
+      }
       graph_->args_.push_back({Arg::Other, std::nullopt, 0, {}, given});
       placeholders.append(given);
       return;
@@ -253,25 +352,35 @@ class Capture {
       placeholders.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(stands_for)));
       return;
     }
-    const size_t slot = slot_of(storage_of(t));
-    const Layout layout(t);
+    Layout layout(t);
+    if (!as.is_none()) std::tie(layout.sizes, layout.strides) = as.cast<std::pair<std::vector<int64_t>, std::vector<int64_t>>>();
+    const size_t slot = slot_of(storage_of(t), layout);
     inputs_.push_back(layout.over(slots_[slot].second));
     positions_.push_back(graph_->args_.size());
     graph_->args_.push_back({Arg::Tensor, layout, slot, {}, {}});
     placeholders.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(inputs_.back())));
   }
 
-  size_t slot_of(tt_storage* real) {
+  size_t slot_of(tt_storage* real, const Layout& layout) {
     for (size_t i = 0; i < slots_.size(); i++)
       if (slots_[i].first == real) return i;
     tt_storage* s = nullptr;
-    check(tt_capture_input(capture_, real, &s));
+    if (layout.is_symbolic()) {
+      const std::vector<int64_t> dims = layout.array_dims();
+      check(tt_capture_input_sized(capture_, real, static_cast<int>(dims.size()), dims.data(), &s));
+    } else {
+      check(tt_capture_input(capture_, real, &s));
+    }
     slots_.emplace_back(real, wrap_storage(s));
     return slots_.size() - 1;
   }
 
   void add_result(const py::object& given, std::vector<tt_storage*>& storages) {
     Result r{Result::Other, 0, std::nullopt, given};
+    if (!graph_->bounds_.empty() && PyLong_CheckExact(given.ptr()) && is_symbolic(given.cast<int64_t>())) {
+      r.kind = Result::Size;
+      r.size = given.cast<int64_t>();
+    }
     if (THPVariable_Check(given.ptr())) {
       const at::Tensor& t = THPVariable_Unpack(given.ptr());
       for (const auto& [state, draw] : states_)
@@ -327,8 +436,9 @@ class Function {
     }
     for (size_t g = 0; g < graphs_.size(); g++) {
       const std::shared_ptr<Captured> graph = graphs_[g];
-      if (!graph->fits(given.data(), count)) continue;
-      PyObject* out = graph->run(given.data(), count);
+      Sizes sizes;
+      if (!graph->fits(given.data(), count, &sizes)) continue;
+      PyObject* out = graph->run(given.data(), count, sizes);
       if (!out) continue;
       if (g && g < graphs_.size()) std::swap(graphs_[0], graphs_[g]);  // the same sizes mostly come again
       PyList_SetSlice(args.ptr(), 0, PyList_GET_SIZE(args.ptr()), nullptr);
@@ -389,12 +499,19 @@ void bind_graph(py::module& m) {
       .def("begin", [](const Captured& c) { tt_graph_begin(c.graph_); })
       .def("require", [](const Captured& c) { check(tt_graph_require(c.graph_)); })
       .def("is_ready", [](const Captured& c) { return tt_graph_is_ready(c.graph_); })
-      .def("fits", [](const Captured& c, const py::list& args) { return c.fits(items(args).data(), args.size()); })
+      .def("fits",
+           [](const Captured& c, const py::list& args) {
+             Sizes sizes;
+             return c.fits(items(args).data(), args.size(), &sizes);
+           })
       .def("text", &text_of)
       .def("closed_text", &closed_text_of)
       .def("info", &info_of);
   py::class_<Capture>(m, "_Capture")
-      .def(py::init<const py::list&, bool>(), py::arg("args"), py::arg("portable") = false)
+      .def(py::init<const py::list&, bool, const py::list&, const std::vector<int64_t>&>(), py::arg("args"), py::arg("portable") = false,
+           py::arg("symbolic") = py::list(), py::arg("bounds") = std::vector<int64_t>())
+      .def_static("symbol", &tt_capture_symbol)
+      .def_property_readonly_static("most_symbols", [](const py::object&) { return int{TT_CAPTURE_MOST_SYMBOLS}; })
       .def_readonly("placeholders", &Capture::placeholders)
       .def("end", &Capture::end)
       .def("save_state", &Capture::save_state)
