@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_tpu import _C
 from torch_tpu._graph_host import with_vectors
-from torch_tpu._graph_sizes import ASSERTIONS, Sizes
+from torch_tpu._graph_sizes import ASSERTIONS, Sizes, slice_with_symbols
 
 # Below torch, where TORCH_LOGS finds them: TORCH_LOGS=graph_breaks tells where graphs are split, output_code what is compiled.
 log = logging.getLogger("torch.tpu.compile")
@@ -55,6 +55,8 @@ class _Interpreter(fx.Interpreter):
     def call_function(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if self.has_symbols and target in ASSERTIONS:
             return None  # of numbers that are symbols: guards have seen the sizes
+        if self.has_symbols and target is torch.ops.aten.slice.Tensor:
+            return slice_with_symbols(*args, **kwargs)
         if target is rng_prims.run_and_save_rng_state:
             state = self.capture.save_state() if self.capture else torch.tpu.get_rng_state()
             return state, args[0](*args[1:], **kwargs)

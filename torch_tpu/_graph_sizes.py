@@ -22,6 +22,7 @@ ASSERTIONS = {_aten._assert_scalar.default, _aten._assert_async.msg, _aten._asse
 _ARITHMETIC = {operator.add, operator.sub, operator.mul, operator.neg, operator.getitem, _aten.sym_size.int,
                _aten.sym_numel.default, _aten.sym_stride.int, _aten.sym_storage_offset.default}
 _MOST_BOUND = 1 << 24
+_LEAST_SYMBOL, _MOST_SYMBOL, _MOST_DIFFERENCE = 1 << 25, 1 << 62, 4096  # see csrc/hlo/symbol.c
 
 
 def _expression(number: Any) -> sympy.Expr:
@@ -55,6 +56,22 @@ def _is_known(node: fx.Node) -> bool:
         if not all(_is_plain(n) for n in (*t.shape, *t.stride(), t.storage_offset())):
             return False
     return True
+
+
+def slice_with_symbols(x: torch.Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> torch.Tensor:
+    """``aten.slice`` where sizes may be symbols. PyTorch cuts ``end`` to the size, which it can't do for a symbol."""
+
+    def is_symbol(number: int | None) -> bool:
+        return number is not None and _LEAST_SYMBOL < abs(number) < _MOST_SYMBOL
+
+    size = x.shape[dim]
+    if not (is_symbol(start) or is_symbol(end)):
+        return _aten.slice.Tensor(x, dim, start, end, step)
+    if not is_symbol(size):  # the guards know that there are as many
+        return x.index_select(dim, torch.arange(start or 0, size if end is None else end, step, device=x.device))
+    if any(is_symbol(n) and abs(n - size) > _MOST_DIFFERENCE for n in (start, end)):
+        raise NotImplementedError(f"a slice from {start} to {end} of {size} elements: the sizes have nothing in common")
+    return _aten.slice.Tensor(x, dim, start, end, step)
 
 
 class Sizes:

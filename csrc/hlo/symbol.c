@@ -3,7 +3,7 @@
 
 #include "hlo/hlo_internal.h"
 
-/* Primes of which no multiple is near a power of two or of ten, which lowerings use as plain numbers. Small enough for two of
+/* Primes of which no multiple is near a power of two, which lowerings use as plain numbers, or of ten. Small enough for two of
  * them and a few hundred in one product. */
 static const int64_t symbols[HLO_MAX_SYMBOLS] = {70025009, 70050059, 70075051, 70100053,
                                                   70160017, 70185067, 70210031, 70235051};
@@ -58,7 +58,8 @@ static bool decode_near(const hlo_builder *b, int64_t number, decoded *out) {
 static bool decode(const hlo_builder *b, int64_t number, decoded *out) {
   *out = (decoded){-1, -1, 0, number};
   if (!b->symbol_count || absolute(number) < SMALLEST || number <= -LARGEST || number >= LARGEST) return true;
-  if (number == INT32_MAX || number == INT32_MIN || number == UINT32_MAX) return true;
+  uint64_t size = (uint64_t)absolute(number);
+  if (!(size & (size - 1)) || !(size & (size + 1))) return true; /* powers of two, and what comes before them */
   return decode_exact(b, number, out) || decode_near(b, number, out);
 }
 
