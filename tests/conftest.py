@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("TORCH_TPU_INTERNAL_BOUNDED_SIZES", "off")  # else programs would depend on the sizes of tests before
 
 import pytest
 import torch

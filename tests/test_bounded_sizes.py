@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 EVERYTHING = bool(os.environ.get("TORCH_TPU_TEST_EVERYTHING"))
 PARTS = 4
-LENGTHS = (2, 3, 5, 4, 7, 1)  # times what the sample has; the first two get programs of their own
+LENGTHS = (2, 3, 4, 5, 6, 7, 9, 8, 1)  # times what the sample has; the first five get programs of their own
 DTYPES = (torch.float32, torch.int64, torch.bool)
 
 
@@ -131,7 +131,7 @@ def test_gradients_over_many_lengths():
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Embedding(50, 16), torch.nn.LayerNorm(16), torch.nn.Linear(16, 50))
         there = copy.deepcopy(model).to("tpu")
-        for n in (5, 9, 14, 20, 7, 33):
+        for n in (5, 9, 14, 20, 7, 33, 21, 34, 40):
             ids = torch.randint(50, (3, n))
             for m, x in ((model, ids), (there, ids.to("tpu"))):
                 m.zero_grad()
@@ -148,11 +148,11 @@ def test_a_size_that_comes_often_gets_its_own_program():
         """
         import torch
         def compilations(): return torch.tpu.compile_cache_stats().compilations
-        tensors = [torch.arange(float(n), device="tpu") for n in (4, 5, 6, 7)]
+        tensors = [torch.arange(float(n), device="tpu") for n in range(4, 12)]
         for x in tensors: assert torch.equal((x * 3).cpu(), x.cpu() * 3)
         before = compilations()
-        for i in range(20000): y = tensors[3] * 3
-        assert torch.equal(y.cpu(), tensors[3].cpu() * 3)
+        for i in range(20000): y = tensors[7] * 3
+        assert torch.equal(y.cpu(), tensors[7].cpu() * 3)
         print(compilations() - before)
         """
     )

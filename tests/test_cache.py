@@ -143,7 +143,7 @@ def test_a_new_process_compiles_nothing(tmp_path):
         first, second = run(check, expected), run(check, expected)
         assert first["compilations"] == first["stores"] == first["misses"] > 5, first
         assert second["compilations"] == second["misses"] == second["stores"] == second["notes_written"] == 0, second
-        assert second["hits"] == second["programs"] == first["programs"] and second["notes_read"] > 5, second
+        assert second["hits"] == second["programs"] == first["programs"] and second["notes_read"] > 0, second
         assert second["bytes_read"] > 0 and second["dropped"] == 0
         print("ok")
         """,

@@ -303,8 +303,9 @@ static bool dispatch_plan(tt_device *d, tt_plan *plan, const tt_call *call, tt_n
 }
 
 /* Does the call need a plan that runs its own program, where this one runs its family's? Flag held. */
-static bool needs_own_program(tt_plan *plan) {
-  return plan->runs != plan->program && (tt_capture_current() || tt_plan_leaves_family(plan));
+static bool needs_own_program(tt_device *d, tt_plan *plan) {
+  bool deferred = atomic_load_explicit(&d->defer, memory_order_relaxed);
+  return plan->runs != plan->program && (tt_capture_current() || tt_plan_leaves_family(plan, deferred));
 }
 
 /* Builds the plan of a new key, or one with its own program, unless another thread has done so meanwhile. The flag is not
@@ -340,7 +341,7 @@ tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *mis
     tt_key_build(d, call, &d->key);
     tt_hash128 hash = tt_hash_words(d->key.words, d->key.count);
     tt_plan *plan = tt_plan_table_find(&d->plans, hash, d->key.words, (uint32_t)d->key.count);
-    bool exact = plan && needs_own_program(plan);
+    bool exact = plan && needs_own_program(d, plan);
     if (plan && !exact) {
       bool done = dispatch_plan(d, plan, call, out_results, capacity, &status);
       tt_count(&d->hits, done && hit);

@@ -1,21 +1,25 @@
 /* Families: calls that differ in sizes alone.
  *
- * Compiling a program takes some ten milliseconds, so a loop over many lengths would do little else. The first two members
- * of a family get programs of their own. The third shows which sizes vary, and how strides and other sizes follow from
- * them; from then on one program with bounded sizes serves all members up to its bounds: their arrays are copied into
- * larger ones and back (pjrt/resize.c), and the sizes are numbers like others. What can't be told this way, and operators
- * that have no such form (hlo/symbol.c), keep their exact programs. A member whose copies have cost as much as compiling
- * gets its own program after all. Everything is decided by counting, so the same calls get the same programs each time. */
+ * Compiling a program takes some ten milliseconds, so a loop over many lengths would do little else. The first members of a
+ * family get programs of their own. When there are more than the layers of a network account for, they show which sizes
+ * vary, and how strides and other sizes follow from them; from then on one program with bounded sizes serves all members up
+ * to its bounds: their arrays are copied into larger ones and back (pjrt/resize.c), and the sizes are numbers like others.
+ * What can't be told this way, operators that have no such form (hlo/symbol.c), and those for which the device has kernels of
+ * its own keep their exact programs. A member whose copies have cost as much as compiling gets its own program after all.
+ * Everything is decided by counting, so the same calls get the same programs each time. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "eager/internal.h"
 
 enum {
-  SEEN = 16,               /* members that are remembered until they make a pattern */
+  SEEN = 24,               /* members that are remembered until they make a pattern */
+  MEMBERS_OF_ONE = 5,      /* that a pattern takes where one size varies */
+  MEMBERS_OF_TWO = 16,     /* the same for two: networks have more layers whose width and resolution differ */
   MOST_SLOTS = 256,
   SMALL_COST = 40000,      /* units: about 10 us */
   RESIZE_COST = 4000,      /* of one array */
+  MOST_DEFERRED = 8,       /* uses in regions, where one that changes makes all of a region compile anew: soon, then */
   COMPILE_COST = 40000000, /* units: about 10 ms */
 };
 
@@ -247,7 +251,33 @@ static bool is_simpler(const size_pattern *a, const size_pattern *b) {
   return a->symbol_count != b->symbol_count ? a->symbol_count < b->symbol_count : a->varying < b->varying;
 }
 
-/* The simplest pattern that this call makes with two others; null if there is none. */
+/* The sizes that the symbols have for these slots, if they follow the pattern. */
+static bool numbers_match(const size_pattern *p, int count, const int64_t *slots, int64_t *out_sizes) {
+  memset(out_sizes, 0, HLO_MAX_SYMBOLS * sizeof *out_sizes);
+  for (int i = 0; i < count; i++) {
+    const slot_rule *r = &p->rules[i];
+    if (r->symbol >= 0 && r->other < 0 && r->times == 1 && !out_sizes[r->symbol]) out_sizes[r->symbol] = slots[i];
+  }
+  for (int i = 0; i < count; i++)
+    if (slots[i] != rule_value(&p->rules[i], out_sizes)) return false;
+  return true;
+}
+
+static bool pattern_matches(const size_pattern *p, const sized_call *c, int64_t *out_sizes) {
+  int64_t slots[MOST_SLOTS];
+  for (int i = 0; i < c->slot_count; i++) slots[i] = *c->slots[i];
+  return numbers_match(p, c->slot_count, slots, out_sizes);
+}
+
+/* How many of the members that are remembered follow the pattern. */
+static int pattern_members(const size_pattern *p, const tt_family *f, int count) {
+  int64_t sizes[HLO_MAX_SYMBOLS];
+  int members = 0;
+  for (int i = 0; i < count; i++) members += numbers_match(p, f->slot_count, f->seen[i], sizes);
+  return members;
+}
+
+/* The simplest pattern that this call makes with enough others; null if there is none. */
 static size_pattern *family_learn(tt_family *f, const sized_call *c) {
   size_pattern *best = NULL, *trial = tt_calloc(1, sizeof *trial);
   trial->rules = tt_calloc((size_t)f->slot_count + 1, sizeof *trial->rules);
@@ -255,6 +285,8 @@ static size_pattern *family_learn(tt_family *f, const sized_call *c) {
   for (int i = 0; i < count; i++)
     for (int k = 0; k < i; k++) {
       if (!pattern_learn(trial, c, f->seen[i], f->seen[k]) || (best && !is_simpler(trial, best))) continue;
+      int needed = trial->symbol_count == 1 ? MEMBERS_OF_ONE : MEMBERS_OF_TWO;
+      if (count + 1 < needed || pattern_members(trial, f, count) + 1 < needed) continue;
       size_pattern *other = best ? best : tt_calloc(1, sizeof *other);
       if (!best) other->rules = tt_calloc((size_t)f->slot_count + 1, sizeof *other->rules);
       best = trial;
@@ -265,18 +297,6 @@ static size_pattern *family_learn(tt_family *f, const sized_call *c) {
   if (!best) return NULL;
   best->next = f->patterns;
   return f->patterns = best;
-}
-
-/* The sizes that the symbols have in this call, if it follows the pattern. */
-static bool pattern_matches(const size_pattern *p, const sized_call *c, int64_t *out_sizes) {
-  memset(out_sizes, 0, HLO_MAX_SYMBOLS * sizeof *out_sizes);
-  for (int i = 0; i < c->slot_count; i++) {
-    const slot_rule *r = &p->rules[i];
-    if (r->symbol >= 0 && r->other < 0 && r->times == 1 && !out_sizes[r->symbol]) out_sizes[r->symbol] = *c->slots[i];
-  }
-  for (int i = 0; i < c->slot_count; i++)
-    if (*c->slots[i] != rule_value(&p->rules[i], out_sizes)) return false;
-  return true;
 }
 
 static size_pattern *family_pattern(tt_family *f, const sized_call *c, int64_t *out_sizes) {
@@ -449,7 +469,7 @@ static void join(tt_device *d, tt_family *f, sized_call *c, tt_plan *plan) {
 static bool has_families(const tt_device *d) { return d->is_cpu && !d->options.no_bounded; }
 
 void tt_family_join(tt_device *d, const tt_call *call, const tt_storage_spec *specs, int spec_count, tt_plan *plan) {
-  if (!has_families(d) || plan->program->lanes) return;
+  if (!has_families(d) || plan->program->lanes || plan->program->has_kernels) return;
   sized_call c;
   sized_call_open(d, &c, call, specs, spec_count);
   if (c.ok) {
@@ -487,9 +507,10 @@ tt_plan *tt_family_plan(tt_device *d, const tt_call *call, const tt_storage_spec
   return plan;
 }
 
-bool tt_plan_leaves_family(tt_plan *plan) {
+bool tt_plan_leaves_family(tt_plan *plan, bool deferred) {
   const tt_program *exact = plan->program;
   plan->debt += plan->runs->cost - exact->cost + RESIZE_COST * (double)(exact->input_count + exact->output_count);
+  if (deferred) plan->debt += (double)COMPILE_COST / MOST_DEFERRED;
   return plan->debt >= COMPILE_COST;
 }
 

@@ -171,12 +171,12 @@ typedef struct tt_bounded {
 typedef struct tt_family tt_family;
 enum { TT_FAMILY_SLOTS = 1024 };
 
-/* A new plan meets its family: from the third member on it may run a program of the family's. The flag is not held. */
+/* A new plan meets its family: it may run a program of the family's. The flag is not held. */
 void tt_family_join(tt_device *d, const tt_call *call, const tt_storage_spec *specs, int spec_count, tt_plan *plan);
 /* A plan for a call whose family has a program that serves for it; else null. The flag is not held. */
 tt_plan *tt_family_plan(tt_device *d, const tt_call *call, const tt_storage_spec *specs, int spec_count);
 /* Counts a run of a plan that runs such a program. True if its copies have cost so much that it should run a program of its own. Flag held. */
-bool tt_plan_leaves_family(tt_plan *plan);
+bool tt_plan_leaves_family(tt_plan *plan, bool deferred);
 void tt_families_clear(tt_device *d);
 /* Code for a program, not yet compiled. */
 tt_code tt_code_for(const tt_program *program, bool excess_precision);

@@ -1,11 +1,14 @@
 /* Calls of own kernels. See kernel.h. */
 #include "ops/kernel.h"
 
+#include "ops/lower_state.h"
+
 enum { MOST_RESULTS = 4 };
 
 void tt_kernel_call(tt_lower *l, tt_kernel_id kernel, const char *attributes, int operand_count,
                     const hlo_value *operands, int result_count, const tt_kernel_result *results, hlo_value *out) {
   const hlo_type *types[MOST_RESULTS];
+  l->state->has_kernels |= kernel != TT_KERNEL_index && kernel != TT_KERNEL_take; /* these are but faster */
   for (int i = 0; i < result_count; i++) {
     types[i] = hlo_type_make(l->b, results[i].dtype, results[i].rank, results[i].dims);
   }

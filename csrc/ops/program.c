@@ -331,7 +331,7 @@ static void describe(hlo_builder *b, const build *u, const tt_lower_state *s) {
   hlo_return(b, p->output_count, outputs);
 }
 
-static tt_status finish(hlo_builder *b, const build *u) {
+static tt_status finish(hlo_builder *b, const build *u, const tt_lower_state *s) {
   hlo_function f;
   tt_program *p = u->program;
   TT_TRY(hlo_builder_finish_function(b, &f));
@@ -341,6 +341,7 @@ static tt_status finish(hlo_builder *b, const build *u) {
   p->name = tt_arena_printf(&p->arena, "aten::%s", u->call->op->name);
   p->cost = hlo_builder_cost(b);
   p->is_pointwise = tt_op_is_pointwise(u->call->op);
+  p->has_kernels = s->has_kernels;
   return TT_OK;
 }
 
@@ -357,7 +358,7 @@ static tt_status program_build(build *u, tt_program **out_program) {
     b = lower_call(u, s = &second, &first);
   }
   if (!hlo_failed(b)) describe(b, u, s);
-  tt_status status = finish(b, u);
+  tt_status status = finish(b, u, s);
   hlo_builder_destroy(b);
   state_free(&first);
   state_free(&second);
