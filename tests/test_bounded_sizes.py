@@ -154,7 +154,8 @@ def test_a_size_that_comes_often_gets_its_own_program():
         for i in range(20000): y = tensors[7] * 3
         assert torch.equal(y.cpu(), tensors[7].cpu() * 3)
         print(compilations() - before)
-        """
+        """,
+        TORCH_TPU_INTERNAL_BOUNDED_SIZES="on",
     )
     assert output == "1"
 

@@ -17,6 +17,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch_tpu import _C
 
 _aten = torch.ops.aten
+_log = torch._logging.getArtifactLogger("torch.tpu.compile", "graph_breaks")
 ASSERTIONS = {_aten._assert_scalar.default, _aten._assert_async.msg, _aten._assert_tensor_metadata.default,
               _aten.sym_constrain_range.default, _aten.sym_constrain_range_for_size.default}
 _ARITHMETIC = {operator.add, operator.sub, operator.mul, operator.neg, operator.getitem, _aten.sym_size.int,
@@ -40,7 +41,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _is_symbolic(value: Any) -> bool:
-    return any(isinstance(n, torch.SymInt) for t in _tensors(value) for n in (*t.shape, *t.stride()))
+    return any(isinstance(n, torch.SymInt) for t in _tensors(value) for n in (*t.shape, *t.stride(), t.storage_offset()))
 
 
 def _is_known(node: fx.Node) -> bool:
@@ -53,7 +54,7 @@ def _is_known(node: fx.Node) -> bool:
     for t in _tensors(value):
         if _is_symbolic(t) and t.device.type != "tpu":
             return False
-        if not all(_is_plain(n) for n in (*t.shape, *t.stride(), t.storage_offset())):
+        if not all(_is_plain(n) for n in t.shape):
             return False
     return True
 
@@ -100,8 +101,12 @@ class Sizes:
                 if isinstance(n, torch.SymInt):
                     shape_env = n.node.shape_env
                     found.update(dict.fromkeys(sorted(_expression(n).free_symbols, key=str)))
-        if not found or not all(_is_known(n) for n in module.graph.nodes):
+        if not found:
             return None
+        for n in module.graph.nodes:
+            if not _is_known(n):
+                _log.debug("sizes that vary get programs of their own: %s = %s, used by %s", n.format_node(), n.meta.get("val"), list(n.users))
+                return None
         return cls(arguments, list(found), shape_env)
 
     def _upper(self, symbol: sympy.Symbol) -> int | None:
@@ -143,7 +148,7 @@ class Sizes:
             if isinstance(argument, torch.SymInt):
                 return value(argument)
             if isinstance(argument, torch.Tensor) and _is_symbolic(argument):
-                return [value(n) for n in argument.shape], [value(n) for n in argument.stride()]
+                return [value(n) for n in argument.shape], [value(n) for n in argument.stride()], value(argument.storage_offset())
             return None
 
         return [shape(a) for a in self.arguments], [self._bound(s, sizes[s], bucket_size) for s in varying]

@@ -43,6 +43,11 @@ _Static_assert((int)TT_CAPTURE_MOST_SYMBOLS == (int)HLO_MAX_SYMBOLS, "as many as
 int64_t tt_capture_symbol(int index) { return hlo_symbol(index); }
 int64_t tt_capture_size(int64_t number, int count, const int64_t *sizes) { return hlo_symbols_value(number, count, sizes); }
 
+bool tt_capture_is_symbolic(int64_t number) {
+  static const int64_t ones[HLO_MAX_SYMBOLS] = {1, 1, 1, 1, 1, 1, 1, 1};
+  return hlo_symbols_value(number, HLO_MAX_SYMBOLS, ones) != number;
+}
+
 const tt_bounds *tt_capture_bounds(void) {
   const tt_capture *c = tt_capture_current();
   return c && c->bounds.count ? &c->bounds : NULL;
@@ -113,6 +118,21 @@ static void add_patch(tt_capture *c, tt_graph_patch patch) {
   c->patches[c->patch_count++] = patch;
 }
 
+/* A size that was given as a number. */
+static bool note_symbolic_number(tt_capture *c, const tt_number_source *source, const tt_arg *a, tt_storage *const *storages,
+                                 tt_graph_patch patch) {
+  const tt_number *n = source->from == TT_FROM_ARG    ? &a->number
+                       : source->from == TT_FROM_LIST  ? &a->numbers[source->index]
+                       : source->from == TT_FROM_SPLAT ? &storages[source->index]->value->splat
+                                                       : NULL;
+  if (!c->bounds.count || !n) return false;
+  patch.what = TT_PATCH_SIZE;
+  patch.add = tt_dtype_is_integral((tt_dtype)n->dtype) ? n->i : tt_number_truncate(n->re);
+  if (!tt_capture_is_symbolic(patch.add)) return false;
+  add_patch(c, patch);
+  return true;
+}
+
 /* Which of the call's numbers change from run to run. */
 static void note_patches(tt_capture *c, const tt_program *p, const tt_call *call, tt_storage *const *storages, int pack) {
   for (int i = 0; i < p->number_count; i++) {
@@ -129,10 +149,11 @@ static void note_patches(tt_capture *c, const tt_program *p, const tt_call *call
       case TT_FROM_RNG_OFFSET: patch.what = TT_PATCH_OFFSET; break;
       case TT_FROM_SIZE:
         patch.what = TT_PATCH_SIZE;
-        patch.index = source->index;
+        patch.add = hlo_symbol(source->index);
         add_patch(c, patch);
         continue;
     }
+    if (note_symbolic_number(c, source, a, storages, patch)) continue;
     bool is_draw = source->from == TT_FROM_RNG_SEED || source->from == TT_FROM_RNG_OFFSET;
     if (is_draw && a->rng.input) { /* from a state that the run is given */
       bool is_offset = source->from == TT_FROM_RNG_OFFSET;

@@ -159,6 +159,8 @@ const tt_cache *tt_device_cache(const tt_device *d); /* for its statistics */
 /* An uninitialised storage of nbytes; nothing is allocated on the device. Owned by the caller. */
 tt_storage *tt_storage_create(tt_device *d, int64_t nbytes);
 void tt_storage_destroy(tt_storage *s);
+/* The rank of the array that it holds, and its dims; -1: none, or one of more dimensions than `most`. */
+int tt_storage_dims(tt_storage *s, int most, int64_t *out_dims);
 int64_t tt_storage_nbytes(const tt_storage *s);
 tt_device *tt_storage_device(const tt_storage *s);
 /* A process-wide unique address range of nbytes that cannot be read; 0 for an empty storage. */

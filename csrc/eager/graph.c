@@ -236,12 +236,12 @@ static bool inputs_fit(tt_graph *g, const tt_graph_args *args, tt_storage **out_
   return true;
 }
 
-static tt_number patch_number(const tt_graph_patch *p, const tt_graph_args *args) {
+static tt_number patch_number(const tt_graph *g, const tt_graph_patch *p, const tt_graph_args *args) {
   tt_number n;
   switch (p->what) {
     case TT_PATCH_SEED: return (tt_number){.dtype = TT_I64, .i = (int64_t)args->rng.seed};
     case TT_PATCH_OFFSET: return (tt_number){.dtype = TT_I64, .i = (int64_t)(args->rng.offset + (uint64_t)p->index)};
-    case TT_PATCH_SIZE: return (tt_number){.dtype = TT_I64, .i = args->sizes[p->index]};
+    case TT_PATCH_SIZE: return (tt_number){.dtype = TT_I64, .i = hlo_symbols_value(p->add, g->bounds.count, args->sizes)};
     case TT_PATCH_NUMBER:
       n = args->numbers[p->index];
       n.i += p->add;
@@ -254,7 +254,7 @@ static tt_number patch_number(const tt_graph_patch *p, const tt_graph_args *args
 static tt_status run_pack(tt_graph *g, const tt_graph_args *args, graph_run *r) {
   for (int i = 0; i < g->patch_count; i++) {
     const tt_graph_patch *p = &g->patches[i];
-    tt_number n = patch_number(p, args);
+    tt_number n = patch_number(g, p, args);
     size_t width = tt_dtype_bytes(tt_pack_dtype((tt_pack)p->pack));
     char *at = g->packs[p->pack] + (size_t)p->position * width, old[16];
     memcpy(old, at, width);
@@ -336,21 +336,33 @@ static void run_drop_outputs(const tt_graph *g, graph_run *r) {
   for (int o = 0; o < r->output_count; o++) tt_value_release(r->outputs[o]);
 }
 
+/* A splat may be a number, or have or be a size, that the run gives. */
+static tt_value *run_constant(tt_graph *g, tt_value *constant, const tt_graph_args *args) {
+  tt_number n = constant->splat;
+  if (constant->holds != TT_HOLDS_SPLAT || (!g->bounds.count && !n.input)) {
+    tt_value_retain(constant);
+    return constant;
+  }
+  int64_t dims[TT_MAX_RANK], whole = tt_dtype_is_integral((tt_dtype)n.dtype) ? n.i : tt_number_truncate(n.re);
+  const tt_array_type *type = &constant->type;
+  for (int i = 0; i < type->rank; i++) dims[i] = hlo_symbols_value(type->dims[i], g->bounds.count, args->sizes);
+  tt_value *v = tt_value_create(g->device, TT_HOLDS_SPLAT, &(tt_array_type){type->dtype, type->rank, dims});
+  if (n.input) n = args->numbers[n.input - 1];
+  else if (g->bounds.count && tt_capture_is_symbolic(whole)) n.re = (double)(n.i = hlo_symbols_value(whole, g->bounds.count, args->sizes));
+  v->splat = n;
+  tt_value_set_ready(v, NULL);
+  tt_value_admit(v);
+  return v;
+}
+
 /* What the storage holds from now on: a reference, or null. Inputs are as they were before the run. */
-static tt_value *run_value(tt_device *d, const tt_graph_array *a, const tt_graph_args *args, const graph_run *r) {
+static tt_value *run_value(tt_graph *g, const tt_graph_array *a, const tt_graph_args *args, const graph_run *r) {
   tt_value *v = NULL;
   switch (a->from) {
     case TT_GRAPH_NOTHING: return NULL;
     case TT_GRAPH_OUTPUT: v = r->outputs[a->index]; break;
     case TT_GRAPH_INPUT: v = args->inputs[a->index]->value; break;
-    case TT_GRAPH_CONSTANT:
-      v = a->constant;
-      if (v->holds != TT_HOLDS_SPLAT || !v->splat.input) break;
-      v = tt_value_create(d, TT_HOLDS_SPLAT, &a->constant->type);
-      v->splat = args->numbers[a->constant->splat.input - 1];
-      tt_value_set_ready(v, NULL);
-      tt_value_admit(v);
-      return v;
+    case TT_GRAPH_CONSTANT: return run_constant(g, a->constant, args);
   }
   if (v) tt_value_retain(v);
   return v;
@@ -363,9 +375,9 @@ static tt_storage *result_storage(tt_device *d, tt_value *v) {
 
 static void run_commit(tt_graph *g, const tt_graph_args *args, graph_run *r, tt_storage **out_results) {
   tt_device *d = g->device;
-  for (int i = 0; i < g->result_count; i++) out_results[i] = result_storage(d, run_value(d, &g->results[i], args, r));
+  for (int i = 0; i < g->result_count; i++) out_results[i] = result_storage(d, run_value(g, &g->results[i], args, r));
   tt_value *few[STACK_VALUES], **fresh = g->write_count <= STACK_VALUES ? few : tt_malloc((size_t)g->write_count * sizeof *fresh);
-  for (int w = 0; w < g->write_count; w++) fresh[w] = run_value(d, &g->writes[w].array, args, r);
+  for (int w = 0; w < g->write_count; w++) fresh[w] = run_value(g, &g->writes[w].array, args, r);
   for (int w = 0; w < g->write_count; w++) {
     tt_storage *s = args->inputs[g->writes[w].input];
     tt_value *old = s->value;

@@ -26,6 +26,7 @@ void tt_capture_set_bounds(tt_capture *c, int count, const int64_t *bounds);
 int64_t tt_capture_symbol(int index);
 enum { TT_CAPTURE_MOST_SYMBOLS = 8 };
 int64_t tt_capture_size(int64_t number, int count, const int64_t *sizes);
+bool tt_capture_is_symbolic(int64_t number); /* Is there a symbol in it? */
 /* As tt_capture_input, for an array of other dims, some of them symbolic. */
 tt_status tt_capture_input_sized(tt_capture *c, tt_storage *like, int rank, const int64_t *dims,
                                  tt_storage **out_placeholder) TT_MUST_USE;

@@ -8,9 +8,9 @@
 /* A number in a pack that every run sets anew. */
 typedef struct tt_graph_patch {
   enum { TT_PATCH_SEED, TT_PATCH_OFFSET, TT_PATCH_NUMBER, TT_PATCH_SIZE } what;
-  int index; /* which draw, or which number or size of tt_graph_args */
+  int index; /* which draw, or which number of tt_graph_args */
   int pack, position;
-  int64_t add; /* to the number */
+  int64_t add; /* to the number; or SIZE: the number with symbols in it */
 } tt_graph_patch;
 
 typedef struct tt_capture_slot { /* an input */

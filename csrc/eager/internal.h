@@ -36,6 +36,7 @@ typedef struct tt_value {
   uint64_t region; /* the region that it was last used in, and its number there; under the dispatch flag */
   int region_number;
   tt_value_link link; /* in the list of the device's arrays; under its lock */
+  bool listed;
   int64_t own_dims[];
 } tt_value;
 

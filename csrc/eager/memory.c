@@ -18,6 +18,7 @@ void tt_memory_init(tt_device *d) {
 
 void tt_memory_list(tt_value *v) {
   if (v->bytes < LISTED_BYTES) return;
+  v->listed = true; /* its neighbours change the link from their threads, so that does not tell */
   tt_device *d = v->device;
   pthread_mutex_lock(&d->arrays_lock);
   v->link = (tt_value_link){.next = &d->arrays, .previous = d->arrays.previous};
@@ -26,7 +27,8 @@ void tt_memory_list(tt_value *v) {
 }
 
 void tt_memory_unlist(tt_value *v) {
-  if (!v->link.next) return;
+  if (!v->listed) return;
+  v->listed = false;
   tt_device *d = v->device;
   pthread_mutex_lock(&d->arrays_lock);
   v->link.previous->next = v->link.next;

@@ -58,6 +58,15 @@ tt_storage *tt_storage_create_result(tt_device *d, tt_value *value) {
   return s;
 }
 
+int tt_storage_dims(tt_storage *s, int most, int64_t *out_dims) {
+  tt_device_enter(s->device);
+  const tt_value *v = s->value;
+  int rank = v && v->type.rank <= most ? v->type.rank : -1;
+  for (int i = 0; i < rank; i++) out_dims[i] = v->type.dims[i];
+  tt_device_leave(s->device);
+  return rank;
+}
+
 int64_t tt_storage_nbytes(const tt_storage *s) { return s->nbytes; }
 tt_device *tt_storage_device(const tt_storage *s) { return s->device; }
 uint64_t tt_storage_address(const tt_storage *s) { return s->address; }

@@ -10,7 +10,8 @@ int64_t tt_array_numel(const tt_array_type *t) {
   return n;
 }
 
-int64_t tt_array_bytes(const tt_array_type *t) { return tt_array_numel(t) * (int64_t)tt_dtype_bytes((tt_dtype)t->dtype); }
+/* Of symbols the bytes mean nothing, but may be many. */
+int64_t tt_array_bytes(const tt_array_type *t) { return (int64_t)((uint64_t)tt_array_numel(t) * tt_dtype_bytes((tt_dtype)t->dtype)); }
 
 /* Flag held. */
 static void memory_add(tt_device *d, int64_t bytes, int count) {
@@ -52,6 +53,7 @@ static tt_value *value_init(tt_value *v, tt_device *d, tt_holds holds, const tt_
   v->error = TT_OK;
   v->region = 0;
   v->link = (tt_value_link){0};
+  v->listed = false;
   return v;
 }
 

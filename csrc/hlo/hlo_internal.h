@@ -120,6 +120,10 @@ hlo_value hlo_reshape_by_rows(hlo_builder *b, hlo_value x, const hlo_type *to);
 hlo_value hlo_slice_at(hlo_builder *b, hlo_value x, int dim, int64_t start, int64_t size);
 /* Concatenation to the type `to`, where pieces end at sizes known only at run time. */
 hlo_value hlo_concatenate_at(hlo_builder *b, int count, const hlo_value *values, int dim, const hlo_type *to);
+/* hlo_dynamic_update_slice where sizes are symbolic. */
+hlo_value hlo_update_at(hlo_builder *b, hlo_value x, hlo_value update, const hlo_value *starts);
+/* hlo_pad by symbolic amounts: x from `low` on in an array of the type `to`. */
+hlo_value hlo_place_at(hlo_builder *b, hlo_value x, hlo_value padding, const int64_t *low, const hlo_type *to);
 hlo_value hlo_reverse_at(hlo_builder *b, hlo_value x, int dim);
 
 /* Texts in the arena. take_text moves a non-empty string there and frees it. */

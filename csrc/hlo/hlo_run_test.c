@@ -400,6 +400,7 @@ TT_TEST(parts_at_sizes_known_at_run_time) {
   hlo_builder_set_symbols(b, 1, DIMS(5), run_size, &size);
   hlo_value x = input_f32(&p, 1, DIMS(n), (float[]){7, 5, 6, NAN, -9}), y = input_f32(&p, 1, DIMS(3), (float[]){1, 2, 3});
   hlo_value nine = hlo_scalar_f64(b, TT_F32, 9), sorted, pieces[] = {x, y, x}, joined = hlo_concatenate(b, 3, pieces, 0);
+  hlo_value one_at = hlo_scalar_i64(b, TT_I64, 1), last = hlo_scalar_i64(b, TT_I64, n - 1);
   hlo_sort(b, 1, &x, 0, true, ascending, NULL, &sorted);
   hlo_value out[] = {
       hlo_slice(b, joined, zero, DIMS(9), NULL), /* 2 n + 3 of them */
@@ -410,8 +411,10 @@ TT_TEST(parts_at_sizes_known_at_run_time) {
       hlo_reduce(b, hlo_slice(b, x, zero, DIMS(n - 1), NULL), HLO_REDUCE_ADD, 1, AXES(0)),
       hlo_slice(b, sorted, zero, DIMS(3), NULL),
       hlo_reduce(b, joined, HLO_REDUCE_ADD, 1, AXES(0)),
+      hlo_slice(b, hlo_dynamic_update_slice(b, y, hlo_slice(b, x, zero, DIMS(n - 1), NULL), &one_at), zero, DIMS(3), NULL),
+      hlo_reduce(b, hlo_dynamic_update_slice(b, x, hlo_full_f64(b, TT_F32, 1, one, 1), &last), HLO_REDUCE_ADD, 1, AXES(0)),
   };
-  program_end(&p, true, 8, out);
+  program_end(&p, true, 10, out);
   CHECK_FLOATS(&p, 0, 0, 7, 5, 6, 1, 2, 3, 7, 5, 6);
   CHECK_FLOATS(&p, 1, 0, 6, 5, 7);
   CHECK_FLOATS(&p, 2, 0, 9, 7, 5, 6, 9, 9);
@@ -420,6 +423,8 @@ TT_TEST(parts_at_sizes_known_at_run_time) {
   CHECK_FLOATS(&p, 5, 0, 12);
   CHECK_FLOATS(&p, 6, 0, 5, 6, 7);
   CHECK_FLOATS(&p, 7, 0, 42);
+  CHECK_FLOATS(&p, 8, 0, 1, 7, 5);
+  CHECK_FLOATS(&p, 9, 0, 13);
 }
 
 TT_TEST(aliasing_and_zero_elements) {

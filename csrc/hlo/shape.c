@@ -191,13 +191,11 @@ hlo_value hlo_dynamic_slice(hlo_builder *b, hlo_value x, const hlo_value *starts
 hlo_value hlo_dynamic_update_slice(hlo_builder *b, hlo_value x, hlo_value update, const hlo_value *starts) {
   static const char name[] = "stablehlo.dynamic_update_slice";
   hlo_value operands[HLO_MAX_RANK + 2] = {x, update};
-  if (!check_static_operand(b, name, x) || !check_static_operand(b, name, update) ||
-      !collect_starts(b, name, x, starts, operands + 2)) {
-    return hlo_none(b);
-  }
+  if (!hlo_check_operands(b, name, 2, operands) || !collect_starts(b, name, x, starts, operands + 2)) return hlo_none(b);
   if (update.type->dtype != x.type->dtype || update.type->rank != x.type->rank) {
     return hlo_op_fail(b, name, "%s is no part of %s", hlo_type_text(b, update.type), hlo_type_text(b, x.type));
   }
+  if (x.type->dynamic | update.type->dynamic) return hlo_update_at(b, x, update, starts);
   if (!check_fits(b, name, x, update.type->dims)) return hlo_none(b);
   if (!x.type->rank) return update;
   return emit_move(b, name, x.type->rank + 2, operands, NULL, x.type);
@@ -216,13 +214,14 @@ hlo_value hlo_pad(hlo_builder *b, hlo_value x, hlo_value padding, const int64_t 
   int rank = x.type->rank;
   int64_t dims[HLO_MAX_RANK], amounts[3][HLO_MAX_RANK];
   uint64_t beyond = 0;
-  bool nothing = true;
+  bool nothing = true, is_placed = false; /* is_placed: where x comes to lie is known only at run time */
   for (int i = 0; i < rank; i++) {
     int64_t size = x.type->dims[i], l = low ? low[i] : 0, h = high ? high[i] : 0, gap = interior ? interior[i] : 0;
     dims[i] = size + l + h + (size ? (size - 1) * gap : 0);
     bool symbolic = x.type->dynamic >> i & 1;
     if (symbolic && gap && !hlo_check_static(b, name, x)) return hlo_none(b);
     if (symbolic && h > 0) beyond |= (uint64_t)1 << i; /* padding begins where the size ends */
+    is_placed |= hlo_dim_is_symbolic(b, l < 0 ? -l : l);
     if (gap < 0 || dims[i] < 0) {
       return hlo_op_fail(b, name,
                          "dimension %d of %s cannot be padded by low %" PRId64 ", high %" PRId64 ", interior %" PRId64,
@@ -234,11 +233,16 @@ hlo_value hlo_pad(hlo_builder *b, hlo_value x, hlo_value padding, const int64_t 
     nothing = nothing && !l && !h && !(gap && size > 1);
   }
   if (nothing) return x;
+  const hlo_type *result = hlo_type_make(b, x.type->dtype, rank, dims);
+  if (hlo_failed(b)) return hlo_none(b);
+  if (is_placed) return hlo_place_at(b, x, padding, low, result);
   if (beyond) x = hlo_mask_beyond(b, x, beyond, padding);
+  for (int i = 0; i < rank; i++)
+    if ((x.type->dynamic | result->dynamic) >> i & 1) amounts[1][i] = result->bounds[i] - x.type->bounds[i] - amounts[0][i];
   const char *attributes = tt_arena_printf(
       b->arena, "edge_padding_low = %s, edge_padding_high = %s, interior_padding = %s",
       hlo_array_text(b, rank, amounts[0]), hlo_array_text(b, rank, amounts[1]), hlo_array_text(b, rank, amounts[2]));
-  return emit_move(b, name, 2, (hlo_value[]){x, padding}, attributes, hlo_type_make(b, x.type->dtype, rank, dims));
+  return emit_move(b, name, 2, (hlo_value[]){x, padding}, attributes, result);
 }
 
 hlo_value hlo_concatenate(hlo_builder *b, int count, const hlo_value *values, int dim) {

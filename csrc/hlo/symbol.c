@@ -59,7 +59,7 @@ static bool decode(const hlo_builder *b, int64_t number, decoded *out) {
   *out = (decoded){-1, -1, 0, number};
   if (!b->symbol_count || absolute(number) < SMALLEST || number <= -LARGEST || number >= LARGEST) return true;
   uint64_t size = (uint64_t)absolute(number);
-  if (!(size & (size - 1)) || !(size & (size + 1))) return true; /* powers of two, and what comes before them */
+  if (!(size & (size - 1)) || !(size & (size + 1)) || !(size & 0xffff)) return true; /* powers of two, masks, bits of numbers */
   return decode_exact(b, number, out) || decode_near(b, number, out);
 }
 
@@ -248,6 +248,39 @@ hlo_value hlo_concatenate_at(hlo_builder *b, int count, const hlo_value *values,
     all = hlo_dynamic_update_slice(b, all, hlo_with_dims(b, values[k], values[k].type->bounds), starts);
   }
   return hlo_with_dims(b, all, to->dims);
+}
+
+/* i1 of x's room: where the update lies, along the dimensions where its size is another one than x's. None: everywhere. */
+static hlo_value updated_part(hlo_builder *b, const hlo_type *x, const hlo_type *update, const hlo_value *starts) {
+  hlo_value inside = HLO_NONE;
+  for (int i = 0; i < x->rank; i++) {
+    if (!(update->dynamic >> i & 1) || update->dims[i] == x->dims[i]) continue;
+    hlo_value position = hlo_iota(b, starts[i].type->dtype, x->rank, x->bounds, i);
+    hlo_value end = hlo_add(b, starts[i], hlo_scalar_i64(b, starts[i].type->dtype, update->dims[i]));
+    hlo_value here = hlo_and(b, hlo_compare(b, HLO_GE, position, starts[i]), hlo_compare(b, HLO_LT, position, end));
+    inside = hlo_is_none(inside) ? here : hlo_and(b, inside, here);
+  }
+  return inside;
+}
+
+hlo_value hlo_update_at(hlo_builder *b, hlo_value x, hlo_value update, const hlo_value *starts) {
+  int64_t none[HLO_MAX_RANK] = {0};
+  const int64_t *bounds = x.type->bounds, *more = update.type->bounds; /* room, so that no start is clamped */
+  hlo_value old = hlo_with_dims(b, x, bounds), part = hlo_with_dims(b, update, more);
+  hlo_value room = hlo_pad(b, old, hlo_scalar_i64(b, x.type->dtype, 0), NULL, more, NULL);
+  hlo_value fresh = hlo_slice(b, hlo_dynamic_update_slice(b, room, part, starts), none, bounds, NULL);
+  hlo_value inside = updated_part(b, x.type, update.type, starts);
+  if (!hlo_is_none(inside)) fresh = hlo_select(b, inside, fresh, old);
+  return hlo_with_dims(b, fresh, x.type->dims);
+}
+
+hlo_value hlo_place_at(hlo_builder *b, hlo_value x, hlo_value padding, const int64_t *low, const hlo_type *to) {
+  hlo_value starts[HLO_MAX_RANK];
+  for (int i = 0; i < to->rank; i++) {
+    if (low[i] < 0) return hlo_fail(b, TT_NOT_IMPLEMENTED, "stablehlo.pad: removes a number of elements known only at run time");
+    starts[i] = hlo_scalar_i64(b, TT_I64, low[i]);
+  }
+  return hlo_update_at(b, hlo_broadcast_to(b, padding, to->rank, to->dims), x, starts);
 }
 
 hlo_value hlo_reverse_at(hlo_builder *b, hlo_value x, int dim) {

@@ -42,12 +42,6 @@ struct Sizes {
   }
 };
 
-// Is there a symbol in it?
-bool is_symbolic(int64_t number) {
-  constexpr int64_t ones[TT_CAPTURE_MOST_SYMBOLS] = {1, 1, 1, 1, 1, 1, 1, 1};
-  return tt_capture_size(number, TT_CAPTURE_MOST_SYMBOLS, ones) != number;
-}
-
 // How a tensor lies over its storage: a graph serves tensors that lie the same.
 struct Layout {
   std::vector<int64_t> sizes, strides;
@@ -63,20 +57,30 @@ struct Layout {
     return at.equal(t.sizes(), sizes) && at.equal(t.strides(), strides) && t.storage_offset() == at.value(offset) &&
            t.scalar_type() == dtype && t.is_conj() == conj && t.is_neg() == neg;
   }
-  bool is_symbolic() const { return std::any_of(sizes.begin(), sizes.end(), tt::is_symbolic); }
-  // The dims of the whole array that the tensor is, in whatever order of its dimensions; none if it is something else.
-  std::vector<int64_t> array_dims() const {
-    std::vector<size_t> order(sizes.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] > strides[b]; });
-    std::vector<int64_t> dims;
-    int64_t expected = 1;
-    for (size_t i = order.size(); i-- > 0;) {
-      if (sizes[order[i]] != 1 && strides[order[i]] != expected) return {};
-      expected *= sizes[order[i]];
+  bool is_symbolic() const { return std::any_of(sizes.begin(), sizes.end(), tt_capture_is_symbolic); }
+  // The dims, with symbols, of the array `dims` that `t` lies over like this: each of its strides is one of the tensor's, and
+  // the dims are what lies between the strides. A run finds out if it was told wrongly.
+  std::vector<int64_t> array_dims(const at::Tensor& t, const std::vector<int64_t>& dims) const {
+    std::vector<int64_t> out;
+    int64_t stride = 1, symbolic = 1;
+    int64_t rest = 1, rest_symbolic = 1;  // of a dimension of the tensor that walks along several of these
+    for (size_t d = dims.size(); d-- > 0; stride *= dims[d]) {
+      const int here = dimension(t, stride), outer = dimension(t, stride * dims[d]);
+      int64_t dim = dims[d];
+      if (here >= 0) rest = t.size(here), rest_symbolic = sizes[static_cast<size_t>(here)];
+      const int64_t others = rest % dims[d] ? 0 : rest / dims[d];
+      if (outer >= 0 && strides[static_cast<size_t>(outer)] % symbolic == 0) dim = strides[static_cast<size_t>(outer)] / symbolic;
+      else if (others && rest_symbolic % others == 0) dim = rest_symbolic / others;
+      if (others) rest = others, rest_symbolic /= dim;
+      out.insert(out.begin(), dim);
+      symbolic *= dim;
     }
-    for (const size_t i : order) dims.push_back(sizes[i]);
-    return offset ? std::vector<int64_t>{} : dims;
+    return out;
+  }
+  static int dimension(const at::Tensor& t, int64_t stride) {
+    for (int64_t d = 0; d < t.dim(); d++)
+      if (t.size(d) > 1 && t.stride(d) == stride) return static_cast<int>(d);
+    return -1;
   }
   at::Tensor over(c10::Storage storage, const Sizes& at = {}) const {
     at::Tensor t = at.count ? tensor_over(std::move(storage), dtype, at.values(sizes), at.values(strides), at.value(offset))
@@ -246,7 +250,7 @@ thread_local Capture* active = nullptr;
 
 class Capture {
  public:
-  // symbolic: for each argument None, or sizes and strides, or an int, with symbols in them, which have these bounds.
+  // symbolic: for each argument None, or sizes, strides and offset, or an int, with symbols in them, which have these bounds.
   Capture(const py::list& args, bool portable, const py::list& symbolic, const std::vector<int64_t>& bounds)
       : graph_(std::make_shared<Captured>()) {
     check(tt_capture_begin(device(), &capture_));
@@ -353,21 +357,25 @@ class Capture {
       return;
     }
     Layout layout(t);
-    if (!as.is_none()) std::tie(layout.sizes, layout.strides) = as.cast<std::pair<std::vector<int64_t>, std::vector<int64_t>>>();
-    const size_t slot = slot_of(storage_of(t), layout);
+    if (!as.is_none()) std::tie(layout.sizes, layout.strides, layout.offset) = as.cast<std::tuple<std::vector<int64_t>, std::vector<int64_t>, int64_t>>();
+    const size_t slot = slot_of(storage_of(t), t, layout);
     inputs_.push_back(layout.over(slots_[slot].second));
     positions_.push_back(graph_->args_.size());
     graph_->args_.push_back({Arg::Tensor, layout, slot, {}, {}});
     placeholders.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(inputs_.back())));
   }
 
-  size_t slot_of(tt_storage* real, const Layout& layout) {
+  size_t slot_of(tt_storage* real, const at::Tensor& t, const Layout& layout) {
     for (size_t i = 0; i < slots_.size(); i++)
       if (slots_[i].first == real) return i;
     tt_storage* s = nullptr;
     if (layout.is_symbolic()) {
-      const std::vector<int64_t> dims = layout.array_dims();
-      check(tt_capture_input_sized(capture_, real, static_cast<int>(dims.size()), dims.data(), &s));
+      std::vector<int64_t> dims(TT_MAX_RANK);
+      const int rank = tt_storage_dims(real, TT_MAX_RANK, dims.data());
+      TORCH_CHECK_NOT_IMPLEMENTED(rank >= 0, "an input of a size known only at run time must hold an array");
+      dims.resize(static_cast<size_t>(rank));
+      const auto symbolic = layout.array_dims(t, dims);
+      check(tt_capture_input_sized(capture_, real, rank, symbolic.data(), &s));
     } else {
       check(tt_capture_input(capture_, real, &s));
     }
@@ -377,7 +385,7 @@ class Capture {
 
   void add_result(const py::object& given, std::vector<tt_storage*>& storages) {
     Result r{Result::Other, 0, std::nullopt, given};
-    if (!graph_->bounds_.empty() && PyLong_CheckExact(given.ptr()) && is_symbolic(given.cast<int64_t>())) {
+    if (!graph_->bounds_.empty() && PyLong_CheckExact(given.ptr()) && tt_capture_is_symbolic(given.cast<int64_t>())) {
       r.kind = Result::Size;
       r.size = given.cast<int64_t>();
     }
