@@ -100,7 +100,6 @@ double hlo_type_work(const hlo_type *t);
 bool hlo_type_same_shape(const hlo_type *a, const hlo_type *b);
 
 /* ---- symbol.c ---- */
-bool hlo_dim_is_symbolic(const hlo_builder *b, int64_t dim);
 /* False if the dimension can't be told. */
 bool hlo_dim_bound(const hlo_builder *b, int64_t dim, int64_t *out_bound);
 /* The numbers with bounds in place of symbols. */

@@ -221,7 +221,7 @@ hlo_value hlo_pad(hlo_builder *b, hlo_value x, hlo_value padding, const int64_t 
     bool symbolic = x.type->dynamic >> i & 1;
     if (symbolic && gap && !hlo_check_static(b, name, x)) return hlo_none(b);
     if (symbolic && h > 0) beyond |= (uint64_t)1 << i; /* padding begins where the size ends */
-    is_placed |= hlo_dim_is_symbolic(b, l < 0 ? -l : l);
+    is_placed |= hlo_number_is_symbolic(b, l < 0 ? -l : l);
     if (gap < 0 || dims[i] < 0) {
       return hlo_op_fail(b, name,
                          "dimension %d of %s cannot be padded by low %" PRId64 ", high %" PRId64 ", interior %" PRId64,

@@ -8,7 +8,7 @@
 static const int64_t symbols[HLO_MAX_SYMBOLS] = {70025009, 70050059, 70075051, 70100053,
                                                   70160017, 70185067, 70210031, 70235051};
 
-enum { SMALLEST = 1 << 25, MOST_PLUS = 4096, MOST_TIMES_WITH_PLUS = 10000 };
+enum { SMALLEST = 1 << 25, MOST_PLUS = 4096, MOST_TIMES_WITH_PLUS = 10000, MOST_DIVISOR = 64 };
 #define LARGEST ((int64_t)1 << 62)
 
 int64_t hlo_symbol(int index) { return symbols[index]; }
@@ -54,21 +54,35 @@ static bool decode_near(const hlo_builder *b, int64_t number, decoded *out) {
   return false;
 }
 
-/* False if the number is large enough to have a symbol in it, and it cannot be told how. */
-static bool decode(const hlo_builder *b, int64_t number, decoded *out) {
-  *out = (decoded){-1, -1, 0, number};
-  if (!b->symbol_count || absolute(number) < SMALLEST || number <= -LARGEST || number >= LARGEST) return true;
-  uint64_t size = (uint64_t)absolute(number);
-  if (!(size & (size - 1)) || !(size & (size + 1)) || !(size & 0xffff)) return true; /* powers of two, masks, bits of numbers */
-  return decode_exact(b, number, out) || decode_near(b, number, out);
+/* A part of a size, as a lowering that divides would make it. */
+static bool is_quotient(const hlo_builder *b, int64_t number) {
+  int64_t times, plus;
+  for (int i = 0; i < b->symbol_count; i++)
+    for (int64_t by = 2; by <= MOST_DIVISOR; by++)
+      if (is_near(number * by, symbols[i], &times, &plus) && absolute(plus) <= by) return true;
+  return false;
 }
 
-bool hlo_dim_is_symbolic(const hlo_builder *b, int64_t dim) { return b->symbol_count && dim >= SMALLEST; }
+/* False if there is a symbol in the number, but in a way that has no form. Large numbers without one are lowerings' own. */
+static bool decode(const hlo_builder *b, int64_t number, decoded *out) {
+  int64_t size = absolute(number);
+  *out = (decoded){-1, -1, 0, number};
+  if (!b->symbol_count || size < SMALLEST / MOST_DIVISOR || number <= -LARGEST || number >= LARGEST) return true;
+  if (size >= SMALLEST && (decode_exact(b, number, out) || decode_near(b, number, out))) return true;
+  *out = (decoded){-1, -1, 0, number};
+  bool is_own = !(size & (size - 1)) || !(size & (size + 1)) || size > LARGEST / MOST_DIVISOR; /* masks, bits of numbers */
+  return is_own || !is_quotient(b, number);
+}
+
+bool hlo_number_is_symbolic(const hlo_builder *b, int64_t number) {
+  decoded d;
+  return b->symbol_count && (!decode(b, number, &d) || d.symbol >= 0);
+}
 
 bool hlo_dim_bound(const hlo_builder *b, int64_t dim, int64_t *out_bound) {
   decoded d;
   *out_bound = dim;
-  if (!hlo_dim_is_symbolic(b, dim)) return true;
+  if (!hlo_number_is_symbolic(b, dim)) return true;
   if (!decode(b, dim, &d) || d.symbol < 0) return false;
   if (!tt_mul_fits(d.times, b->symbol_bounds[d.symbol], out_bound) ||
       !tt_mul_fits(*out_bound, d.other < 0 ? 1 : b->symbol_bounds[d.other], out_bound))
@@ -96,11 +110,6 @@ const int64_t *hlo_bounds_of(hlo_builder *b, int count, const int64_t *numbers) 
 hlo_value hlo_fail_symbolic(hlo_builder *b, int64_t number) {
   return hlo_fail(b, TT_NOT_IMPLEMENTED, "a number (%lld) depends on a size known only at run time in a way that has no form",
                   (long long)number);
-}
-
-bool hlo_number_is_symbolic(const hlo_builder *b, int64_t number) {
-  decoded d;
-  return b->symbol_count && (!decode(b, number, &d) || d.symbol >= 0);
 }
 
 hlo_value hlo_symbolic_number(hlo_builder *b, tt_dtype dtype, int64_t number) {

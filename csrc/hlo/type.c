@@ -16,7 +16,7 @@ const hlo_type *hlo_type_make(hlo_builder *b, tt_dtype dtype, int rank, const in
       hlo_fail(b, TT_INVALID_ARGUMENT, "%s is not a valid shape", hlo_shape_text(b, rank, dims));
       return b->poison;
     }
-    dynamic |= (uint64_t)hlo_dim_is_symbolic(b, dims[i]) << i;
+    dynamic |= (uint64_t)hlo_number_is_symbolic(b, dims[i]) << i;
   }
   hlo_type *t = tt_arena_alloc(b->arena, sizeof *t + (size_t)rank * sizeof *dims);
   t->dtype = dtype;

@@ -83,9 +83,9 @@ static int64_t position_of(const tt_view *v, int64_t at) {
   return position;
 }
 
-/* No NaN in any dtype: their bits may change on the way. */
+/* No NaN and no subnormal number in any dtype: their bits may change on the way. */
 static void fill(tt_dtype dtype, int64_t bytes, unsigned char *out) {
-  for (int64_t i = 0; i < bytes; i++) out[i] = (unsigned char)view_random_below(dtype == TT_BOOL ? 2 : 60);
+  for (int64_t i = 0; i < bytes; i++) out[i] = (unsigned char)(dtype == TT_BOOL ? view_random_below(2) : 4 + view_random_below(56));
 }
 
 typedef struct view_program {
