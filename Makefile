@@ -1,6 +1,7 @@
 # make setup   a virtual environment with PyTorch, a PJRT plugin and this package built from source
 # make demo    trains and runs three small models on tpu and on cpu, and compares them
 # make test    everything that CI checks
+# make conformance   sweeps over PyTorch's operator database that take long
 # make aot-check   compiles every operator's programs for three TPUs that aren't there; installs libtpu
 # make bench   measures this project beside its peers and writes docs/performance.md, which tells how peers are given
 # make bench-quick   measures a little and prints it
@@ -21,7 +22,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 SOURCES := $(shell find csrc -name '*.[ch]' -o -name '*.cpp' -o -name CMakeLists.txt) CMakeLists.txt pyproject.toml
 
-.PHONY: setup demo test test-core test-python aot-check bench bench-quick wheel docs clean help
+.PHONY: setup demo test test-core test-python conformance aot-check bench bench-quick wheel docs clean help
 help:
 	@sed -n 's/^# make/make/p' Makefile
 
@@ -65,6 +66,9 @@ test-core: $(VENV)/.installed
 
 test-python: setup
 	$(PY) -m pytest tests
+
+conformance: setup
+	TORCH_TPU_TEST_EVERYTHING=1 $(PY) -m pytest tests/test_bounded_sizes.py
 
 AOT_PROGRAMS := build/aot/programs
 aot-check: setup
