@@ -132,7 +132,7 @@ void tt_device_end(tt_device *d) {
   tt_device_leave(d);
   tt_stream_stop(d);
   tt_compiler_stop(d);
-  tt_client_stop(d->client);
+  if (d->client) tt_client_stop(d->client); /* an abstract device has none */
 }
 
 void tt_device_mark_forked(tt_device *d) {
