@@ -276,13 +276,23 @@ def test_hooks_and_double_use():
 # ---- sizes, guards, programs -------------------------------------------------------------------------------------------------
 
 
-def test_each_size_is_compiled_once():
-    c = compiled(lambda x: (x.softmax(-1) @ x.t()).sum(1) * x.shape[0], dynamic=True)
+def test_sizes_share_a_program_up_to_the_bound():
+    c = compiled(lambda x: (x.softmax(-1) @ x.t()).sum(1) * x.shape[0], dynamic=True, options={"bucket_size": 16})
+    for sizes, programs in (((3, 5, 8, 13, 4), 1), ((17, 20, 32), 2), ((5, 31), 2)):
+        for n in sizes:
+            x = torch.randn(n, 6, device="tpu")
+            torch.testing.assert_close(c(x), (x.softmax(-1) @ x.t()).sum(1) * n, rtol=1e-4, atol=1e-4)
+        assert counters["tpu"]["programs"] == counters["tpu"]["bounded"] == programs
+    assert counters["tpu"]["graphs"] == 1
+
+
+def test_each_size_is_compiled_once_where_there_is_no_bounded_form():
+    c = compiled(lambda x: (x.softmax(-1) @ x.t()).sum(1) * (x.shape[0] // 2), dynamic=True)
     for _ in range(3):
         for n in (3, 5, 8, 13, 4):
             x = torch.randn(n, 6, device="tpu")
-            torch.testing.assert_close(c(x), (x.softmax(-1) @ x.t()).sum(1) * n)
-    assert counters["tpu"]["programs"] == 5
+            torch.testing.assert_close(c(x), (x.softmax(-1) @ x.t()).sum(1) * (n // 2))
+    assert counters["tpu"]["programs"] == 5 and counters["tpu"]["bounded"] == 0
     assert counters["tpu"]["graphs"] == 1
 
 
