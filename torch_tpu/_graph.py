@@ -133,6 +133,8 @@ class Program:
         if self.sizes and (call := self.sizes.symbolic(args, self.bucket_size)):
             try:
                 graph = _capture(self.module, args, self.name, *call)
+                if not self.is_async:
+                    graph.require()
                 counters["tpu"]["bounded"] += 1
                 return graph
             except (CaptureError, RuntimeError) as error:

@@ -1,4 +1,5 @@
 /* Dispatch: from a call to its results. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -355,6 +356,13 @@ tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *mis
         if (!status) continue;
       }
       if (!done) status = tt_code_require(d, plan->code, tt_program_source(plan->runs));
+      if (!done && status && plan->runs != plan->program) { /* the family's program is refused: the call's own may be taken */
+        tt_status_free(status);
+        status = TT_OK;
+        tt_device_enter(d);
+        plan->debt = INFINITY;
+        tt_device_leave(d);
+      }
       if (done && !status) *out_count = plan->program->result_count;
       if (done || status) break;
     } else { /* build without the flag */

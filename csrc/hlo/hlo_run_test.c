@@ -413,8 +413,9 @@ TT_TEST(parts_at_sizes_known_at_run_time) {
       hlo_reduce(b, joined, HLO_REDUCE_ADD, 1, AXES(0)),
       hlo_slice(b, hlo_dynamic_update_slice(b, y, hlo_slice(b, x, zero, DIMS(n - 1), NULL), &one_at), zero, DIMS(3), NULL),
       hlo_reduce(b, hlo_dynamic_update_slice(b, x, hlo_full_f64(b, TT_F32, 1, one, 1), &last), HLO_REDUCE_ADD, 1, AXES(0)),
+      hlo_reduce(b, hlo_pad(b, y, nine, one, DIMS(n), one), HLO_REDUCE_ADD, 1, AXES(0)), /* 9 1 9 2 9 3 and n times 9 */
   };
-  program_end(&p, true, 10, out);
+  program_end(&p, true, 11, out);
   CHECK_FLOATS(&p, 0, 0, 7, 5, 6, 1, 2, 3, 7, 5, 6);
   CHECK_FLOATS(&p, 1, 0, 6, 5, 7);
   CHECK_FLOATS(&p, 2, 0, 9, 7, 5, 6, 9, 9);
@@ -425,6 +426,7 @@ TT_TEST(parts_at_sizes_known_at_run_time) {
   CHECK_FLOATS(&p, 7, 0, 42);
   CHECK_FLOATS(&p, 8, 0, 1, 7, 5);
   CHECK_FLOATS(&p, 9, 0, 13);
+  CHECK_FLOATS(&p, 10, 0, 60);
 }
 
 TT_TEST(aliasing_and_zero_elements) {

@@ -238,7 +238,10 @@ hlo_value hlo_pad(hlo_builder *b, hlo_value x, hlo_value padding, const int64_t 
   if (is_placed) return hlo_place_at(b, x, padding, low, result);
   if (beyond) x = hlo_mask_beyond(b, x, beyond, padding);
   for (int i = 0; i < rank; i++)
-    if ((x.type->dynamic | result->dynamic) >> i & 1) amounts[1][i] = result->bounds[i] - x.type->bounds[i] - amounts[0][i];
+    if ((x.type->dynamic | result->dynamic) >> i & 1) {
+      int64_t size = x.type->bounds[i], gaps = size ? (size - 1) * amounts[2][i] : 0;
+      amounts[1][i] = result->bounds[i] - size - gaps - amounts[0][i];
+    }
   const char *attributes = tt_arena_printf(
       b->arena, "edge_padding_low = %s, edge_padding_high = %s, interior_padding = %s",
       hlo_array_text(b, rank, amounts[0]), hlo_array_text(b, rank, amounts[1]), hlo_array_text(b, rank, amounts[2]));
