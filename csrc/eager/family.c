@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eager/graph.h"
 #include "eager/internal.h"
 
 enum {
@@ -25,16 +26,14 @@ enum {
 
 /* ---- a call whose sizes can be changed ------------------------------------------------------------------------ */
 
-typedef enum slot_kind { SLOT_SIZE, SLOT_STRIDE, SLOT_NUMBER } slot_kind;
-
 typedef struct sized_call {
   tt_arena arena;
   tt_call call;
   tt_storage_spec *specs;
   int spec_count, slot_count;
   int64_t *slots[MOST_SLOTS]; /* in `call` and `specs` */
-  uint8_t kinds[MOST_SLOTS];
-  uint64_t *words; /* all else, with what kind of size each slot has */
+  bool is_size[MOST_SLOTS]; /* may vary by itself: no stride, offset or other number */
+  uint64_t *words; /* all else, with 0, 1 and more told apart for each slot */
   size_t word_count, word_capacity;
   bool ok;
 } sized_call;
@@ -48,19 +47,19 @@ static void add_word(sized_call *c, uint64_t word) {
 }
 
 /* 0 and 1 are told apart from other sizes: broadcasting and emptiness depend on them. */
-static void add_slot(sized_call *c, slot_kind kind, int64_t *at) {
+static void add_slot(sized_call *c, bool is_size, int64_t *at) {
   add_word(c, *at < 0 ? ~(uint64_t)0 : *at > 1 ? 2 : (uint64_t)*at);
   if (c->slot_count == MOST_SLOTS) {
     c->ok = false;
     return;
   }
-  c->kinds[c->slot_count] = (uint8_t)kind;
+  c->is_size[c->slot_count] = is_size;
   c->slots[c->slot_count++] = at;
 }
 
-static int64_t *add_slots(sized_call *c, slot_kind kind, int count, const int64_t *values) {
+static int64_t *add_slots(sized_call *c, bool is_size, int count, const int64_t *values) {
   int64_t *copy = tt_arena_copy(&c->arena, values, sizeof *values * (size_t)count);
-  for (int i = 0; i < count; i++) add_slot(c, kind, &copy[i]);
+  for (int i = 0; i < count; i++) add_slot(c, is_size, &copy[i]);
   return copy;
 }
 
@@ -70,9 +69,9 @@ static void add_tensor(sized_call *c, tt_tensor *t) {
     if (c->specs[i].storage == t->storage) storage = i;
   add_word(c, (uint64_t)t->dtype | (uint64_t)t->rank << 8 | (uint64_t)t->flags << 16 | (uint64_t)(uint32_t)storage << 32);
   if (!t->storage) return;
-  t->sizes = add_slots(c, SLOT_SIZE, t->rank, t->sizes);
-  t->strides = add_slots(c, SLOT_STRIDE, t->rank, t->strides);
-  add_slot(c, SLOT_STRIDE, &t->offset);
+  t->sizes = add_slots(c, true, t->rank, t->sizes);
+  t->strides = add_slots(c, false, t->rank, t->strides);
+  add_slot(c, false, &t->offset);
 }
 
 static const tt_tensor *add_tensors(sized_call *c, int count, const tt_tensor *tensors) {
@@ -101,8 +100,8 @@ static void add_arg(sized_call *c, int index, tt_arg *a) {
     case TT_ARG_NUMBERS:
       for (int i = 0; i < a->count; i++) add_number(c, index, &a->numbers[i]);
       break;
-    case TT_ARG_INT: add_slot(c, SLOT_NUMBER, &a->i); break;
-    case TT_ARG_INTS: a->ints = add_slots(c, SLOT_SIZE, a->count, a->ints); break;
+    case TT_ARG_INT: add_slot(c, false, &a->i); break;
+    case TT_ARG_INTS: a->ints = add_slots(c, true, a->count, a->ints); break;
     case TT_ARG_BOOL:
     case TT_ARG_DTYPE: add_word(c, (uint64_t)a->i); break;
     case TT_ARG_STRING:
@@ -115,8 +114,8 @@ static void add_arg(sized_call *c, int index, tt_arg *a) {
 
 static void add_spec(sized_call *c, tt_storage_spec *s) {
   add_word(c, (uint64_t)s->holds | (uint64_t)s->type.dtype << 8 | (uint64_t)s->type.rank << 16);
-  if (s->holds == TT_HOLDS_NOTHING) add_slot(c, SLOT_STRIDE, &s->nbytes);
-  else s->type.dims = add_slots(c, SLOT_SIZE, s->type.rank, s->type.dims);
+  if (s->holds == TT_HOLDS_NOTHING) add_slot(c, false, &s->nbytes);
+  else s->type.dims = add_slots(c, true, s->type.rank, s->type.dims);
 }
 
 static void sized_call_open(tt_device *d, sized_call *c, const tt_call *call, const tt_storage_spec *specs, int spec_count) {
@@ -223,7 +222,8 @@ static bool follows(slot_rule *r, const int64_t *values, int64_t (*sizes)[MEMBER
 /* Sizes that vary become symbols; what else varies must follow from them. */
 static bool rule_for(slot_rule *r, const int64_t *values, bool is_size, int64_t (*sizes)[MEMBERS], int *count) {
   *r = (slot_rule){-1, -1, values[0]};
-  if (is_constant(values) || follows(r, values, sizes, *count)) return true;
+  if (is_constant(values)) return !tt_capture_is_symbolic(values[0]); /* it would be taken for a symbol */
+  if (follows(r, values, sizes, *count)) return true;
   if (!is_size || *count == MOST_SYMBOLS) return false;
   *r = (slot_rule){*count, -1, 1};
   memcpy(sizes[(*count)++], values, MEMBERS * sizeof *values);
@@ -234,12 +234,13 @@ static int64_t rule_value(const slot_rule *r, const int64_t *sizes) {
   return r->times * (r->symbol < 0 ? 1 : sizes[r->symbol]) * (r->other < 0 ? 1 : sizes[r->other]);
 }
 
+/* False if this call and two others make no pattern. */
 static bool pattern_learn(size_pattern *p, const sized_call *c, const int64_t *a, const int64_t *b) {
   int64_t sizes[MOST_SYMBOLS][MEMBERS];
   p->symbol_count = p->varying = 0;
   for (int pass = 0; pass < 2; pass++) /* strides come later: they are multiples of sizes */
     for (int i = 0; i < c->slot_count; i++) {
-      bool is_size = c->kinds[i] == SLOT_SIZE;
+      bool is_size = c->is_size[i];
       if (is_size != (pass == 0)) continue;
       if (!rule_for(&p->rules[i], (int64_t[MEMBERS]){a[i], b[i], *c->slots[i]}, is_size, sizes, &p->symbol_count)) return false;
       p->varying += p->rules[i].symbol >= 0;
@@ -277,23 +278,42 @@ static int pattern_members(const size_pattern *p, const tt_family *f, int count)
   return members;
 }
 
+static void pattern_free(size_pattern *p) {
+  if (!p) return;
+  for (tt_bounded *b = p->programs, *next; b; b = next) {
+    next = b->next;
+    tt_code_clear(&b->code);
+    tt_program_free(b->program);
+    free(b);
+  }
+  free(p->rules);
+  free(p);
+}
+
+/* The pattern that this call makes with two others, if enough members follow it and it is simpler than `best`; else null. */
+static size_pattern *pattern_create(const tt_family *f, const sized_call *c, const int64_t *a, const int64_t *b, int count,
+                                    const size_pattern *best) {
+  size_pattern *p = tt_calloc(1, sizeof *p);
+  p->rules = tt_calloc((size_t)f->slot_count + 1, sizeof *p->rules);
+  bool fits = pattern_learn(p, c, a, b) && (!best || is_simpler(p, best));
+  int needed = p->symbol_count == 1 ? MEMBERS_OF_ONE : MEMBERS_OF_TWO;
+  if (fits && pattern_members(p, f, count) + 1 >= needed) return p;
+  pattern_free(p);
+  return NULL;
+}
+
 /* The simplest pattern that this call makes with enough others; null if there is none. */
 static size_pattern *family_learn(tt_family *f, const sized_call *c) {
-  size_pattern *best = NULL, *trial = tt_calloc(1, sizeof *trial);
-  trial->rules = tt_calloc((size_t)f->slot_count + 1, sizeof *trial->rules);
+  size_pattern *best = NULL;
   int count = f->seen_count < SEEN ? f->seen_count : SEEN;
+  if (count + 1 < MEMBERS_OF_ONE) return NULL;
   for (int i = 0; i < count; i++)
     for (int k = 0; k < i; k++) {
-      if (!pattern_learn(trial, c, f->seen[i], f->seen[k]) || (best && !is_simpler(trial, best))) continue;
-      int needed = trial->symbol_count == 1 ? MEMBERS_OF_ONE : MEMBERS_OF_TWO;
-      if (count + 1 < needed || pattern_members(trial, f, count) + 1 < needed) continue;
-      size_pattern *other = best ? best : tt_calloc(1, sizeof *other);
-      if (!best) other->rules = tt_calloc((size_t)f->slot_count + 1, sizeof *other->rules);
-      best = trial;
-      trial = other;
+      size_pattern *p = pattern_create(f, c, f->seen[i], f->seen[k], count, best);
+      if (!p) continue;
+      pattern_free(best);
+      best = p;
     }
-  free(trial->rules);
-  free(trial);
   if (!best) return NULL;
   best->next = f->patterns;
   return f->patterns = best;
@@ -512,17 +532,6 @@ bool tt_plan_leaves_family(tt_plan *plan, bool deferred) {
   plan->debt += plan->runs->cost - exact->cost + RESIZE_COST * (double)(exact->input_count + exact->output_count);
   if (deferred) plan->debt += (double)COMPILE_COST / MOST_DEFERRED;
   return plan->debt >= COMPILE_COST;
-}
-
-static void pattern_free(size_pattern *p) {
-  for (tt_bounded *b = p->programs, *next; b; b = next) {
-    next = b->next;
-    tt_code_clear(&b->code);
-    tt_program_free(b->program);
-    free(b);
-  }
-  free(p->rules);
-  free(p);
 }
 
 void tt_families_clear(tt_device *d) {
