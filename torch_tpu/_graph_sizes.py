@@ -40,13 +40,20 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
 
 
+def _layout(t: torch.Tensor) -> tuple[Any, ...]:
+    return *t.shape, *t.stride(), t.storage_offset()
+
+
 def _is_symbolic(value: Any) -> bool:
-    return any(isinstance(n, torch.SymInt) for t in _tensors(value) for n in (*t.shape, *t.stride(), t.storage_offset()))
+    return any(isinstance(n, torch.SymInt) for t in _tensors(value) for n in _layout(t))
 
 
 def _is_known(node: fx.Node) -> bool:
-    """Can the node be captured with symbols for sizes?"""
+    """Can the node be captured with symbols for sizes? A number that is known must not look like one of them."""
     value = node.meta.get("val")
+    numbers = [*torch.utils._pytree.tree_leaves((node.args, node.kwargs)), *(n for t in _tensors(value) for n in _layout(t))]
+    if any(type(n) is int and abs(n) < 1 << 63 and _C._Capture.is_symbolic(n) for n in numbers):
+        return False
     if isinstance(value, torch.SymInt | int) and node.op == "call_function":
         return node.target in _ARITHMETIC and _is_plain(value)
     if isinstance(value, torch.SymBool | torch.SymFloat | bool | float) and node.op == "call_function":

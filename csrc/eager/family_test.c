@@ -104,6 +104,16 @@ DEVICE_TEST(writes_in_place_reach_the_whole_tensor) {
   }
 }
 
+/* A shift that looks like a size. */
+DEVICE_TEST(known_numbers_are_no_sizes) {
+  const int64_t shift = hlo_symbol(0);
+  for (int64_t n = 2; n < 20; n++) {
+    tensor x = counting(d, n), y = CALL(d, "roll", arg(&x), ARG_INTS(shift), ARG_INTS(0));
+    CHECK_FLOATS(&y, (float)((n - shift % n) % n + 1));
+    drop(&x), drop(&y);
+  }
+}
+
 /* An operator without such a form keeps its own programs. */
 DEVICE_TEST(operators_without_a_form_keep_their_programs) {
   for (int64_t n = 2; n < 10; n++) {

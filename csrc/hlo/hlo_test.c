@@ -380,3 +380,10 @@ TT_TEST(sizes_known_at_run_time_refused) {
   CHECK_FAILS(hlo_pad(b, f->d, f->s, none, none, DIMS(1, 0)), "stablehlo.pad: " UNKNOWN F);
   CHECK_FAILS(hlo_dynamic_slice(b, f->d, VALUES(f->n, f->n), DIMS(1, 1)), "stablehlo.dynamic_slice: " UNKNOWN F);
 }
+
+/* Element counts that could be taken for a size: 5 * 14005003 = n + 6, and 4e7 * n. */
+TT_TEST(sizes_known_that_look_otherwise) {
+  const int64_t n = hlo_symbol(0);
+  CHECK_FAILS(hlo_broadcast_to(b, f->s, 2, DIMS(5, 14005003)), "a number (70025015) depends on a size known only at run time in a way that has no form");
+  CHECK_FAILS(hlo_broadcast_to(b, f->s, 2, DIMS(n, 40000000)), "a number (2801000360000000) depends on a size known only at run time in a way that has no form");
+}

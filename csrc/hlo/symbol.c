@@ -92,6 +92,17 @@ bool hlo_dim_bound(const hlo_builder *b, int64_t dim, int64_t *out_bound) {
   return true;
 }
 
+bool hlo_dims_have_form(const hlo_builder *b, int rank, const int64_t *dims) {
+  int64_t known = 1;
+  bool is_dynamic = false;
+  if (!b->symbol_count) return true;
+  for (int i = rank - 1; i >= 0; i--) {
+    if (hlo_number_is_symbolic(b, dims[i])) is_dynamic = true;
+    else if (hlo_number_is_symbolic(b, known *= dims[i])) return false;
+  }
+  return !is_dynamic || known < SMALLEST;
+}
+
 int64_t hlo_symbols_value(int64_t number, int count, const int64_t *sizes) {
   hlo_builder b = {.symbol_count = count};
   decoded d;

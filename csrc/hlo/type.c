@@ -18,6 +18,7 @@ const hlo_type *hlo_type_make(hlo_builder *b, tt_dtype dtype, int rank, const in
     }
     dynamic |= (uint64_t)hlo_number_is_symbolic(b, dims[i]) << i;
   }
+  if (!hlo_dims_have_form(b, rank, dims)) hlo_fail_symbolic(b, numel);
   hlo_type *t = tt_arena_alloc(b->arena, sizeof *t + (size_t)rank * sizeof *dims);
   t->dtype = dtype;
   t->rank = rank;

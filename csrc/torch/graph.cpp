@@ -519,6 +519,7 @@ void bind_graph(py::module& m) {
       .def(py::init<const py::list&, bool, const py::list&, const std::vector<int64_t>&>(), py::arg("args"), py::arg("portable") = false,
            py::arg("symbolic") = py::list(), py::arg("bounds") = std::vector<int64_t>())
       .def_static("symbol", &tt_capture_symbol)
+      .def_static("is_symbolic", &tt_capture_is_symbolic)
       .def_property_readonly_static("most_symbols", [](const py::object&) { return int{TT_CAPTURE_MOST_SYMBOLS}; })
       .def_readonly("placeholders", &Capture::placeholders)
       .def("end", &Capture::end)
