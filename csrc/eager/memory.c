@@ -8,8 +8,8 @@
 
 /* ---- the list of arrays --------------------------------------------------------------------------------------- */
 
-/* Smaller ones are counted, but not listed: they would pay for it at every operator, and never fill a memory. */
-enum { LISTED_BYTES = 1024 };
+/* Smaller ones are counted, but not listed: an operator on them would pay for the lock, and they never fill a memory. */
+enum { LISTED_BYTES = 16 << 10 };
 
 void tt_memory_init(tt_device *d) {
   pthread_mutex_init(&d->arrays_lock, NULL);

@@ -196,15 +196,15 @@ TT_TEST(the_memory_limit_holds) {
 }
 
 DEVICE_TEST(live_arrays_are_listed) {
-  tensor a = counting(d, 1000), b = counting(d, 1000), c = counting(d, 2500), small = counting(d, 4);
+  tensor a = counting(d, 5000), b = counting(d, 5000), c = counting(d, 12500), small = counting(d, 4);
   INTO(d, &a, "neg", arg(&a)); /* donated: still one array */
   tt_live_arrays all = tt_device_live_arrays(d);
   TT_CHECK_INT_EQ(all.count, 2);
-  TT_CHECK(all.arrays[0].count == 1 && all.arrays[0].bytes == 10000 && all.arrays[0].dims[0] == 2500);
-  TT_CHECK(all.arrays[1].count == 2 && all.arrays[1].bytes == 4000 && all.arrays[1].rank == 1);
+  TT_CHECK(all.arrays[0].count == 1 && all.arrays[0].bytes == 50000 && all.arrays[0].dims[0] == 12500);
+  TT_CHECK(all.arrays[1].count == 2 && all.arrays[1].bytes == 20000 && all.arrays[1].rank == 1);
   tt_live_arrays_free(&all);
   char *table = tt_device_memory_table(d, 1);
-  TT_CHECK(strstr(table, "float32 [2500]") && !strstr(table, "[1000]") && strstr(table, "0.01 MiB        3  others"));
+  TT_CHECK(strstr(table, "float32 [12500]") && !strstr(table, "[5000]") && strstr(table, "0.04 MiB        3  others"));
   free(table);
   drop(&c);
   drop(&a);

@@ -56,7 +56,7 @@ class LiveArray(NamedTuple):
 
 
 def memory_snapshot(device: Any = None) -> list[LiveArray]:
-    """The arrays that are alive now, the most bytes (``count * bytes``) first. Arrays below 1 KiB are left out. Does not load the
+    """The arrays that are alive now, the most bytes (``count * bytes``) first. Arrays below 16 KiB are left out. Does not load the
     plugin, waits for nothing."""
     _device_index(device)
     return [LiveArray(*entry) for entry in _C._live_arrays()]
