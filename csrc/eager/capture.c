@@ -10,7 +10,6 @@ static _Thread_local tt_capture *current;
 tt_capture *tt_capture_current(void) { return current && !current->is_paused ? current : NULL; }
 void tt_capture_label(tt_capture *c, const char *label) { c->label = label; }
 void tt_capture_set_portable(tt_capture *c) { c->is_portable = true; }
-bool tt_capture_is_portable(void) { return current && current->is_portable && !current->is_paused; }
 void tt_capture_pause(tt_capture *c) { c->is_paused = true; }
 void tt_capture_resume(tt_capture *c) { c->is_paused = false; }
 

@@ -37,8 +37,6 @@ void tt_capture_pause(tt_capture *c);
 void tt_capture_resume(tt_capture *c);
 /* From here on calls are lowered for any plugin: for modules that are printed and not run here. */
 void tt_capture_set_portable(tt_capture *c);
-/* Does this thread capture so? */
-bool tt_capture_is_portable(void);
 /* This thread's capture, or null. */
 tt_capture *tt_capture_current(void);
 /* The state that a random call gets: which draw of the graph it is. */

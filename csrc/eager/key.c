@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eager/graph.h"
 #include "eager/graph_internal.h"
 
 static inline void key_reserve(tt_key *k, size_t more) {
@@ -114,6 +113,7 @@ bool tt_key_excess_precision(const uint64_t *words) { return words[1] >> EXCESS_
 bool tt_key_is_portable(const uint64_t *words) { return words[1] >> PORTABLE_SHIFT & 1; }
 
 void tt_key_build(tt_device *d, const tt_call *call, tt_key *k) {
+  const tt_capture *capture = tt_capture_current();
   d->stamp++;
   k->count = 0;
   k->storage_count = 0;
@@ -121,11 +121,10 @@ void tt_key_build(tt_device *d, const tt_call *call, tt_key *k) {
   key_add(k, (uint64_t)(uintptr_t)call->op);
   key_add(k, (uint64_t)call->arg_count | (uint64_t)call->write_count << 16 | (uint64_t)call->default_dtype << 48 |
                  (uint64_t)call->precision << PRECISION_SHIFT |
-                 (uint64_t)tt_capture_is_portable() << PORTABLE_SHIFT |
+                 (uint64_t)(capture && capture->is_portable) << PORTABLE_SHIFT |
                  (uint64_t)atomic_load_explicit(&d->excess_precision, memory_order_relaxed) << EXCESS_SHIFT);
-  const tt_bounds *bounds = tt_capture_bounds();
-  key_reserve(k, 1 + HLO_MAX_SYMBOLS);
-  for (int i = 0; bounds && i < bounds->count; i++) key_add(k, ~(uint64_t)bounds->bounds[i]); /* no other word is such */
+  key_reserve(k, HLO_MAX_SYMBOLS);
+  for (int i = 0; capture && i < capture->bounds.count; i++) key_add(k, ~(uint64_t)capture->bounds.bounds[i]); /* no other word is such */
   for (int i = 0; i < call->arg_count; i++) key_arg(d, k, call, i);
   for (int i = 0; i < call->write_count; i++) key_tensor(d, k, &call->writes[i]);
 }
