@@ -27,6 +27,19 @@ def _clean():
     torch.tpu.synchronize()
 
 
+@pytest.fixture
+def fresh_dynamo():
+    """Nothing is compiled yet, and no counter has counted."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(function, **options):
+    return torch.compile(function, backend="tpu", **options)
+
+
 def to_device(value, device=DEVICE):
     if isinstance(value, torch.Tensor):
         moved = value.detach().to(device)

@@ -3,27 +3,16 @@
 Each graph runs three times: results, gradients and what was written to the arguments are compared each time.
 """
 
-import copy
 import functools
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from conftest import compiled
 from torch._dynamo.utils import counters
 from torch.utils._pytree import tree_leaves, tree_map
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    counters.clear()
-    yield
-    torch._dynamo.reset()
-
-
-def compiled(fn, **kw):
-    return torch.compile(fn, backend="tpu", **kw)
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def wave(*sizes, dtype=torch.float32, shift=0.0):

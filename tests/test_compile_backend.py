@@ -9,24 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import run_python
+from conftest import compiled, run_python
 from torch import nn
 from torch._dynamo.utils import counters
 from torch.utils.checkpoint import checkpoint
 
 from torch_tpu.compile_backend import TpuCompileDebug
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    counters.clear()
-    yield
-    torch._dynamo.reset()
-
-
-def compiled(fn, **kw):
-    return torch.compile(fn, backend="tpu", **kw)
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def mlp():
