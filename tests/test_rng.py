@@ -136,3 +136,14 @@ def test_initialisers():
     assert weight.abs().max().item() <= 2
     torch.nn.init.orthogonal_(square := torch.empty(8, 8, device=DEVICE))
     torch.testing.assert_close((square @ square.T).cpu(), torch.eye(8), atol=1e-4, rtol=1e-4)
+
+
+def test_states_under_fake_tensors():
+    """They are the generator's own: saving and putting back works where tensors have no contents."""
+    torch.manual_seed(3)
+    wanted = torch.tpu.get_rng_state()
+    with torch._subclasses.FakeTensorMode():
+        state = torch.tpu.get_rng_state()
+        with pytest.raises(RuntimeError, match="must have contents"):
+            torch.tpu.set_rng_state(torch.zeros(16, dtype=torch.uint8))
+    assert torch.equal(state, wanted)

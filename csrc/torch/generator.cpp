@@ -1,5 +1,6 @@
 #include "torch/generator.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/Utils.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GeneratorImpl.h>
@@ -35,11 +36,12 @@ struct Generator final : c10::GeneratorImpl {
     at::detail::check_rng_state(state);
     TORCH_CHECK(state.numel() == 16, "RNG state is wrong size: expected 16 bytes for a tpu generator, but got ", state.numel());
     const auto* bytes = static_cast<const char*>(state.data());
+    TORCH_CHECK(bytes, "the state of a random generator must have contents, which a fake tensor has not");
     std::memcpy(&seed_, bytes, 8);
     std::memcpy(&offset_, bytes + 8, 8);
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
-    at::Tensor state = at::empty({16}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+    at::Tensor state = at::detail::empty_cpu({16}, at::kByte);  // also where tensors are fake
     auto* bytes = static_cast<char*>(state.mutable_data_ptr());
     std::memcpy(bytes, &seed_, 8);
     std::memcpy(bytes + 8, &offset_, 8);
