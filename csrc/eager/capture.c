@@ -96,7 +96,14 @@ tt_status tt_capture_input_sized(tt_capture *c, tt_storage *like, int rank, cons
   return TT_OK;
 }
 
-tt_rng tt_capture_draw(tt_capture *c) { return (tt_rng){0, (uint64_t)c->draws++, 0}; }
+tt_rng tt_capture_draw(tt_capture *c) {
+  const int draw = c->next_draw++;
+  if (c->draws < c->next_draw) c->draws = c->next_draw;
+  return (tt_rng){0, (uint64_t)draw, 0};
+}
+
+int tt_capture_next_draw(const tt_capture *c) { return c->next_draw; }
+void tt_capture_set_next_draw(tt_capture *c, int draw) { c->next_draw = draw; }
 
 int tt_capture_draws(const tt_capture *c) { return c->draws; }
 

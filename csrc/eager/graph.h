@@ -43,6 +43,9 @@ tt_capture *tt_capture_current(void);
 tt_rng tt_capture_draw(tt_capture *c);
 /* How many there were until now. */
 int tt_capture_draws(const tt_capture *c);
+/* Which one comes next. An earlier one can be set, which is then drawn again, as by a generator whose state is put back. */
+int tt_capture_next_draw(const tt_capture *c);
+void tt_capture_set_next_draw(tt_capture *c, int draw);
 /* Ends it. Results: storages that placeholders' owners or calls hold; what was written to placeholders is found by itself.
  * `name` goes into the module. On failure too the capture is gone, and whatever it made can no longer be used. */
 tt_status tt_capture_end(tt_capture *c, const char *name, int result_count, tt_storage *const *results,

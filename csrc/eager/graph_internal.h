@@ -26,7 +26,7 @@ struct tt_capture {
   tt_graph_patch *patches;
   int patch_count, patch_capacity;
   int number_counts[TT_PACK_COUNT]; /* recorded so far */
-  int draws;
+  int draws, next_draw;
   bool is_paused, is_portable;
   tt_bounds bounds;
   const char *label;

@@ -250,6 +250,35 @@ DEVICE_TEST(random_numbers_are_drawn_anew) {
   drop(&x);
 }
 
+/* As a checkpoint's second forward does in the same graph: it goes back, and then on from where it was. */
+DEVICE_TEST(random_numbers_are_drawn_again) {
+  tensor x = counting(d, 4);
+  tt_capture *c = begin(d);
+  tensor in = input(c, &x), all[3];
+  const int draws[3] = {0, 0, 1};
+  for (int i = 0; i < 3; i++) {
+    tt_capture_set_next_draw(c, draws[i]);
+    all[i] = draw(d, &in, tt_capture_draw(c));
+  }
+  TT_CHECK_INT_EQ(tt_capture_next_draw(c), 2);
+  tt_graph *g = end(c, 3, all);
+  drop(&in);
+  for (int i = 0; i < 3; i++) drop(&all[i]);
+  TT_CHECK_INT_EQ(tt_graph_describe(g).draws, 2);
+  held out;
+  TT_CHECK_OK(try_run(g, &(tt_graph_args){&x.storage, NULL, {42, 7, 0}, NULL}, &out));
+  tensor first = over(out.all[0], &x);
+  for (int i = 0; i < 3; i++) {
+    tensor drawn = over(out.all[i], &x), same = draw(d, &x, (tt_rng){42, 7 + (uint64_t)draws[i], 0});
+    check_same(&drawn, &same, true);
+    check_same(&drawn, &first, draws[i] == 0);
+    drop(&same);
+  }
+  drop_held(&out);
+  tt_graph_destroy(g);
+  drop(&x);
+}
+
 /* As a checkpoint's second forward does: from a state that the run is given. */
 DEVICE_TEST(random_numbers_from_a_given_state) {
   tensor x = counting(d, 4);

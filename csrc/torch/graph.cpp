@@ -307,6 +307,9 @@ class Capture {
     state_.input = number_at(state->const_data_ptr());
     TORCH_CHECK_NOT_IMPLEMENTED(state_.input, "the state of a random generator is no argument of the compiled graph");
   }
+  // Which draw comes next; a graph can go back to an earlier one.
+  int next_draw() const { return tt_capture_next_draw(capture_); }
+  void set_next_draw(int draw) { tt_capture_set_next_draw(capture_, draw); }
   bool next_state(tt_rng* out) {
     *out = state_;
     state_.offset++;
@@ -525,6 +528,7 @@ void bind_graph(py::module& m) {
       .def("end", &Capture::end)
       .def("save_state", &Capture::save_state)
       .def("use_state", &Capture::use_state)
+      .def_property("next_draw", &Capture::next_draw, &Capture::set_next_draw)
       .def("abort", &Capture::abort);
   py::class_<Function>(m, "_GraphFunction", py::dynamic_attr())
       .def(py::init<py::object>())
