@@ -29,6 +29,19 @@ _code_log = torch._logging.getArtifactLogger("torch.tpu.compile", "output_code")
 _MOST_SPLITS = 64  # parts of a graph that were found only by trying; then all of it runs operator by operator
 
 
+def rng_position() -> Any:
+    """In a graph: where its random draws are. What ``rng_seek`` takes."""
+    return torch.tpu.get_rng_state()
+
+
+def rng_seek(position: Any) -> None:
+    """In a graph: the next random draws are those that came after the position."""
+    torch.tpu.set_rng_state(position)
+
+
+_POSITIONS = (rng_position, rng_seek)
+
+
 class CaptureError(Exception):
     """An operator can't be part of a program; the cause says why."""
 
@@ -57,12 +70,22 @@ class _Interpreter(fx.Interpreter):
             return None  # of numbers that are symbols: guards have seen the sizes
         if self.has_symbols and target is torch.ops.aten.slice.Tensor:
             return slice_with_symbols(*args, **kwargs)
+        if self.capture and target in _POSITIONS:
+            return self._position(*args)
         if target is rng_prims.run_and_save_rng_state:
             state = self.capture.save_state() if self.capture else torch.tpu.get_rng_state()
             return state, args[0](*args[1:], **kwargs)
         if target is rng_prims.run_with_rng_state:
             return self._run_with_state(args[0], args[1], args[2:], kwargs)
         return super().call_function(target, args, kwargs)
+
+    def _position(self, position: Any = None) -> Any:
+        if position is None:
+            return self.capture, self.capture.next_draw
+        if not isinstance(position, tuple) or position[0] is not self.capture:
+            raise NotImplementedError("random draws are repeated in another part of the graph than they were made in")
+        self.capture.next_draw = position[1]
+        return None
 
     def _run_with_state(self, state: torch.Tensor, op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if self.capture:
@@ -216,8 +239,22 @@ def _device_of_draw(node: fx.Node) -> str:
     return torch.device(device).type
 
 
+def _written(node: fx.Node) -> list[fx.Node]:
+    """The arguments that an operator writes to."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return []
+    given = [(a, node.args[i] if i < len(node.args) else node.kwargs.get(a.name)) for i, a in enumerate(schema.arguments)]
+    written = [value for a, value in given if a.alias_info and a.alias_info.is_write]
+    return [n for n in torch.utils._pytree.tree_leaves(written) if isinstance(n, fx.Node)]
+
+
+def _storages(nodes: Sequence[fx.Node]) -> set[int]:
+    return {t.untyped_storage()._cdata for n in nodes for t in _tensors(n.meta.get("val"))}
+
+
 def _is_random(node: fx.Node) -> bool:
-    if node.target in _WITH_STATE:
+    if node.target in _WITH_STATE or node.target in _POSITIONS:
         return True
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
@@ -254,9 +291,11 @@ class _Kinds:
         if node.op == "get_attr":
             return "free"
         value = node.meta.get("val")
-        made = _tensors(value)
+        made = _tensors(value) or _tensors([n.meta.get("val") for n in _written(node)])
         if node.name in failed:
             return "host"
+        if node.target in _POSITIONS:
+            return "device"
         if node.target in _WITH_STATE:
             return "device" if _device_of_draw(node) != "cpu" else "host"
         if str(node.target) in _UNROLLED and made and all(t.device.type == "tpu" for t in made):
@@ -301,6 +340,7 @@ class _Part:
         self.inputs: list[fx.Node] = []
         self.outputs: list[fx.Node] = []
         self.run: Callable[[list[Any]], list[Any]]
+        self.take: list[int] = []  # the inputs' places among the values of a run
 
     def build(self, root: torch.nn.Module) -> fx.GraphModule:
         graph = fx.Graph()
@@ -315,19 +355,20 @@ class _Part:
 
 
 def _levels(graph: fx.Graph, kinds: _Kinds) -> dict[fx.Node, int]:
-    """Host parts have even levels, programs odd ones; a node's level is as low as what it reads allows. What writes, or
-    draws random numbers, keeps its place among the others that do."""
+    """Host parts have even levels, programs odd ones; a node's level is as low as what it reads allows. Who writes comes after those that
+    read, and before those that will read; random draws keep their order."""
     level: dict[fx.Node, int] = {}
+    last_write: dict[int, int] = {}
+    last_use: dict[int, int] = {}
     last_draw = 0
     for node in graph.nodes:
         kind = kinds.of.get(node)
         if kind is None or node.op == "get_attr":
             continue
-        at = max((level.get(n, 0) for n in node.all_input_nodes), default=0)
-        if node.target is torch.ops.aten.copy_.default:  # after whatever reads what it writes to
-            at = max([at, *(level[u] for u in node.args[0].users if u in level)])
-        elif isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-            at = max([at, *level.values()])
+        used, written = _storages(node.all_input_nodes), _written(node)
+        at = max([0, *(level.get(n, 0) for n in node.all_input_nodes), *(last_write.get(s, 0) for s in used)])
+        readers = [level[u] for n in written for u in n.users if u in level]
+        at = max([at, *readers, *(last_use.get(s, 0) for s in _storages(written))])
         if _is_random(node):
             at = max(at, last_draw)
         if kind == "host" and at % 2 or kind == "device" and at % 2 == 0:
@@ -335,6 +376,8 @@ def _levels(graph: fx.Graph, kinds: _Kinds) -> dict[fx.Node, int]:
         if _is_random(node):
             last_draw = at
         level[node] = at
+        last_use.update((s, max(at, last_use.get(s, 0))) for s in used)
+        last_write.update((s, at) for s in _storages(written))
     return level
 
 
@@ -405,6 +448,7 @@ class Compiled:
             else:
                 part.run = Program(built, f"{whole.name}_part{i}", whole.is_async, whole.on_compiled, self._on_failure,
                                    whole.bucket_size).function
+        self._number()
         counters["tpu"]["splits"] += 1
         whole.function.clear()
         whole.instead = self._run_parts
@@ -418,13 +462,21 @@ class Compiled:
             self.failed.update(n.name for n in self.module.graph.nodes)
         self._split(_Kinds(self.module.graph, self.failed))
 
-    def _run_parts(self, args: list[Any]) -> list[Any]:
+    def _number(self) -> None:
+        """A run keeps its values in a list: the arguments, then what the parts make, one after another."""
         nodes = self.module.graph.nodes
-        env = dict(zip((n for n in nodes if n.op == "placeholder"), args, strict=True))
+        values = [n for n in nodes if n.op == "placeholder"] + [n for part in self.parts for n in part.outputs]
+        place = {n: i for i, n in enumerate(values)}
+        for part in self.parts:
+            part.take = [place[n] for n in part.inputs]
+        results = next(iter(reversed(nodes))).args[0]
+        self.results = [place.get(n) if isinstance(n, fx.Node) else None for n in results]
+        self.constants = [getattr(self.module, n.target) if isinstance(n, fx.Node) and n.op == "get_attr" else n for n in results]
+
+    def _run_parts(self, args: list[Any]) -> list[Any]:
+        values = list(args)
         args.clear()
-        for part in list(self.parts):
-            results = part.run([env[n] for n in part.inputs])
-            env.update(zip(part.outputs, results, strict=True))
-        output = next(iter(reversed(nodes)))
-        constants = {n: getattr(self.module, n.target) for n in output.all_input_nodes if n.op == "get_attr"}
-        return list(fx.node.map_arg(output.args[0], lambda n: constants[n] if n in constants else env[n]))
+        parts, results, constants = self.parts, self.results, self.constants  # a part that fails leads to other parts for the next call
+        for part in parts:
+            values += part.run([values[i] for i in part.take])
+        return [constant if i is None else values[i] for i, constant in zip(results, constants, strict=True)]

@@ -85,3 +85,52 @@ def with_vectors(module: fx.GraphModule) -> fx.GraphModule:
     for node in module.graph.nodes:
         rewrite.add(node)
     return fx.GraphModule(module, rewrite.graph)
+
+
+def _is_number(node: fx.Node) -> bool:
+    return isinstance(node, fx.Node) and _numbers_in([node])
+
+
+def functional_numbers(graph: fx.Graph) -> None:
+    """Writing to 0-dim CPU tensors comes last in the graph: operators that write in place return something new instead."""
+    storages: dict[int, set[fx.Node]] = {}
+    for node in graph.nodes:
+        if _is_number(node):
+            storages.setdefault(node.meta["val"].untyped_storage()._cdata, set()).add(node)
+    now: dict[fx.Node, fx.Node] = {}  # what a number has become
+
+    def is_alone(node: fx.Node) -> bool:  # or what wrote to it
+        return all(n is node or n.args[:1] == (node,) for n in storages[node.meta["val"].untyped_storage()._cdata])
+
+    for node in list(graph.nodes):
+        written = list(node.args[0]) if node.args and isinstance(node.args[0], list | tuple) else list(node.args[:1])
+        op = _out_of_place(node.target)
+        is_ours = op is not None and written and all(_is_number(n) for n in written) and all(is_alone(n) for n in written)
+        if node.op == "output":
+            with graph.inserting_before(node):
+                for number, value in now.items():
+                    if number.op == "placeholder":
+                        graph.call_function(aten.copy_.default, (number, value)).meta["val"] = number.meta["val"]
+        node.args, node.kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: now.get(n, n))
+        if not is_ours:
+            continue
+        with graph.inserting_before(node):
+            result = graph.call_function(op, node.args, node.kwargs)
+            if isinstance(node.args[0], list | tuple):
+                result.meta["val"] = [n.meta["val"] for n in written]
+                for i, n in enumerate(written):
+                    now[n] = graph.call_function(operator.getitem, (result, i))
+                    now[n].meta["val"] = n.meta["val"]
+            else:
+                result.meta["val"] = written[0].meta["val"]
+                now[written[0]] = now[node] = result
+        if not node.users:
+            graph.erase_node(node)
+
+
+def _out_of_place(op: Any) -> torch._ops.OpOverload | None:
+    """The operator that returns what this one writes into its first argument."""
+    if not isinstance(op, torch._ops.OpOverload) or not op._schema.is_mutable or not op.overloadpacket.__name__.endswith("_"):
+        return None
+    packet = getattr(aten, op.overloadpacket.__name__.removesuffix("_"), None)
+    return getattr(packet, op._overloadname, None) if packet else None
