@@ -6,7 +6,8 @@ PJRT plugin nor start a thread, so they are safe in programs that use the CPU on
 
 import sys
 import types
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch_tpu import _C
@@ -50,9 +51,12 @@ from .random import (
 )
 from .streams import Event, Stream, current_stream, default_stream, set_stream, stream
 
+if TYPE_CHECKING:
+    from torch_tpu._step import CompiledStep
+
 __all__ = [
     "CacheTier", "CompileCacheStats", "CompiledProgram", "EagerMode", "Event", "FusionStats", "LiveArray", "OpCount", "Precision", "Stream", "TpuDeviceProperties",
-    "allow_excess_precision", "compile_cache", "compile_cache_stats", "current_device", "current_stream",
+    "allow_excess_precision", "compile_cache", "compile_cache_stats", "compile_step", "current_device", "current_stream",
     "default_generators", "default_stream", "device", "device_count", "device_of", "eager_mode", "empty_cache", "fusion_stats",
     "get_amp_supported_dtype", "get_cpu_fallback", "get_device_name", "get_device_properties", "get_rng_state",
     "get_rng_state_all", "init", "initial_seed", "is_available", "is_bf16_supported", "is_initialized", "manual_seed",
@@ -86,6 +90,23 @@ def set_device(device: Any) -> None:
 def synchronize(device: Any = None) -> None:
     """Waits until all work on the device is done. Raises the first failure that nobody has seen yet."""
     _C._synchronize(_device_index(device))
+
+
+def compile_step(step: Callable, *, name: str = "step") -> "CompiledStep":
+    """Forward, backward and optimizer as one program, which keeps parameters and optimizer state in place.
+
+    step: a function of tensors (and of Python values, each of which gets a program of its own) that does what a training step
+        does, ``zero_grad()``, ``backward()`` and ``optimizer.step()`` included. Its results have no ``grad_fn``.
+    name: what its programs are called.
+
+    The first call runs operator by operator. At the second one the step is traced, and from then on its Python is not run again, so
+    what it does beside computing on tensors happens once. The step is traced anew for other shapes, another training mode of a
+    module, or other settings of an optimizer; a learning rate may change at any time. Raises ``StepError`` if the step
+    reads a tensor's value, or changes a number that its program could not change.
+    """
+    from torch_tpu._step import CompiledStep  # imports torch.compile's parts
+
+    return CompiledStep(step, name)
 
 
 def is_initialized() -> bool:
