@@ -198,6 +198,52 @@ def test_indices_outside_are_errors():
             torch.tpu.synchronize()
 
 
+CONVOLUTIONS = {  # input, weight, options
+    "plain": ((3, 5, 20, 33), (18, 5, 3, 3), dict(padding=1)),
+    "narrow": ((2, 24, 7, 7), (40, 24, 3, 3), dict(padding=1)),
+    "strided": ((2, 3, 31, 30), (7, 3, 5, 4), dict(stride=(2, 3), padding=(2, 0))),
+    "dilated": ((1, 4, 30, 29), (6, 4, 3, 2), dict(dilation=(3, 2), padding=(5, 1))),
+    "points": ((2, 40, 9, 9), (16, 40, 1, 1), {}),
+    "strided points": ((2, 8, 9, 9), (16, 8, 1, 1), dict(stride=2)),
+    "more padding than window": ((1, 2, 9, 10), (3, 2, 2, 2), dict(padding=4)),
+    "in groups": ((2, 6, 12, 12), (9, 2, 3, 3), dict(groups=3, padding=1)),
+    "one dimension": ((2, 7, 100), (5, 7, 9), dict(stride=2, padding=4)),
+    "three dimensions": ((1, 3, 6, 7, 8), (4, 3, 3, 3, 3), dict(padding=1)),
+    "no images": ((0, 3, 8, 8), (4, 3, 3, 3), dict(padding=1)),
+}
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions(name, transposed):
+    x_shape, w_shape, options = CONVOLUTIONS[name]
+    spatial = len(x_shape) - 2
+    function = getattr(F, f"conv{'_transpose' if transposed else ''}{spatial}d")
+    if transposed:
+        x_shape = x_shape[0], w_shape[0], *(min(n, 12) for n in x_shape[2:])
+
+    def gradients(x, w, b):
+        x, w, b = (t.detach().requires_grad_() for t in (x, w, b))
+        y = function(x, w, b, **options)
+        return y.detach(), *torch.autograd.grad(y.square().sum(), (x, w, b))
+
+    features = w_shape[1] * options.get("groups", 1) if transposed else w_shape[0]
+    x, w, b = torch.randn(x_shape), torch.randn(w_shape) / 8, torch.randn(features)
+    results = check(gradients, x, w, b, rtol=1e-4, atol=2e-3)
+    check(gradients, x.transpose(-1, -2).contiguous().transpose(-1, -2), w, b, rtol=1e-4, atol=2e-3)
+    if spatial == 2 and x_shape[0]:
+        last = torch.channels_last
+        for got, wanted in zip(gradients(x.to(DEVICE, memory_format=last), w.to(DEVICE, memory_format=last), b.to(DEVICE)), results, strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=2e-3)
+
+
+def test_an_infinity_reaches_only_what_sees_it():
+    x, w = torch.randn(1, 2, 20, 20), torch.randn(3, 2, 3, 3)
+    x[0, 1, 4, 19] = float("inf")
+    y = F.conv2d(x.to(DEVICE), w.to(DEVICE), padding=1)
+    assert torch.equal(y.isfinite().cpu(), F.conv2d(x, w, padding=1).isfinite())
+
+
 def test_kernels_read_row_major_arrays():
     """Whatever the plugin would like: operands that are transposed inside the same program."""
     x = torch.randn(6, 50)

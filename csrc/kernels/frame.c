@@ -21,7 +21,7 @@ static tt_dtype dtype_of(int number) {
 }
 
 static bool read_array(const XLA_FFI_Buffer *b, tt_array *out) {
-  *out = (tt_array){.dtype = dtype_of(b->dtype), .rank = (int)b->rank, .dims = {1, 1, 1}, .numel = 1, .data = b->data};
+  *out = (tt_array){.dtype = dtype_of(b->dtype), .rank = (int)b->rank, .dims = {1, 1, 1, 1}, .numel = 1, .data = b->data};
   if (out->dtype == TT_DTYPE_NONE || b->rank < 0 || b->rank > TT_KERNEL_RANK) return false;
   for (int d = 0; d < out->rank; d++) {
     out->dims[d] = b->dims[d];

@@ -9,7 +9,7 @@
 #include "base/dtype.h"
 #include "kernels/kernels.h"
 
-enum { TT_KERNEL_ARRAYS = 8, TT_KERNEL_RANK = 3 };
+enum { TT_KERNEL_ARRAYS = 8, TT_KERNEL_RANK = 4 };
 
 typedef struct tt_array {
   tt_dtype dtype;

@@ -20,11 +20,15 @@
  *     how many count of each bag[b], the row that won[b, d] ([0] unless mode is the maximum).
  * index(index[n]) {size, wrap} -> the index as i32 or i64, with size added where it is negative if wrap; i1: all lie in
  *     [0, size), or if wrap in [-size, size).
- * take(table[o, n, d], index[m]) -> [o, m, d]; an index outside is moved to the nearest row, as by a gather. */
+ * take(table[o, n, d], index[m]) -> [o, m, d]; an index outside is moved to the nearest row, as by a gather.
+ * conv(x[n, c, h, w], weight[o, c, kh, kw]) {stride_h, stride_w, dilation_h, dilation_w, padding_h, padding_w, after_h,
+ *     after_w} -> y[n, o, oh, ow]: a convolution in f32. The padding is before the first row and column, and after the last.
+ * conv_adjoint(x, weight[c, o, kh, kw]) {as conv} -> y: conv with the weight's features swapped and its taps in reverse order.
+ * conv_weight(x, y) {as conv} -> weight: the gradient of the weight, y being the gradient of the output. */
 /* clang-format off */
 #define TT_KERNELS(X) \
   X(sort, 1) X(topk, 1) X(scan, 1) X(extremes, 1) X(softmax_backward, 1) X(norm_backward, 1) X(bag, 1) \
-  X(index, 1) X(take, 1)
+  X(index, 1) X(take, 1) X(conv, 1) X(conv_adjoint, 1) X(conv_weight, 1)
 /* clang-format on */
 
 /* lane_steps(words i64[n], pack f32, any number of f32 arrays) -> any number of f32 arrays: kernels/lanes.h tells what the

@@ -481,7 +481,7 @@ TT_TEST(handlers_read_frames_and_make_errors) {
   TT_CHECK(h->call(&f) && !strncmp(failure, "3 tt_scan_v1: called with arrays", 32));  \
   back
   REFUSED(f.stage = 0, f.stage = XLA_FFI_STAGE_EXECUTE);
-  REFUSED(in.rank = 4, in.rank = 3);
+  REFUSED(in.rank = TT_KERNEL_RANK + 1, in.rank = 3);
   REFUSED(in.dtype = 99, in.dtype = 11);
   REFUSED(dims[1] = -1, dims[1] = 3);
   REFUSED(f.operands.count = 100, f.operands.count = 1);

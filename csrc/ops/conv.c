@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "ops/conv_taps.h"
+#include "ops/kernel.h"
 
 enum { MAX_SPATIAL = TT_CONV_SPATIAL };
 
@@ -122,9 +123,57 @@ static bool as_taps(tt_lower *l, const geometry *g, hlo_value *x, const int64_t 
   return true;
 }
 
+static double product(int count, const int64_t *sizes) {
+  double all = 1;
+  for (int i = 0; i < count; i++) all *= (double)sizes[i];
+  return all;
+}
+
+/* x as [n, c, h, w]. */
+static hlo_value as_image(tt_lower *l, hlo_value x) {
+  const int64_t *dims = x.type->dims;
+  return x.type->rank == 4 ? x : hlo_reshape(l->b, x, 4, (int64_t[]){dims[0], dims[1], 1, dims[2]});
+}
+
+/* Our own kernel in the plugin's place: a and b are its operands, of the convolution from an `x` to a `y`; HLO_NONE where it
+ * doesn't serve. low: padding before the first element. */
+static hlo_value by_kernel(tt_lower *l, tt_kernel_id kernel, const geometry *g, hlo_value a, hlo_value b, const int64_t *low,
+                           const int64_t *high, double work, const int64_t *dims) {
+  const bool serves = l->has_kernels && !l->emulates_mxu && g->groups == 1 && g->spatial <= 2 &&
+                      a.type->dtype == TT_F32 && b.type->dtype == TT_F32;
+  if (!serves || hlo_failed(l->b)) return HLO_NONE;
+  const int w = g->spatial - 1; /* one spatial dimension is a row */
+  const bool is_flat = g->spatial == 1;
+  const char *attributes = tt_arena_printf(
+      hlo_builder_arena(l->b),
+      "{stride_h = %lld : i64, stride_w = %lld : i64, dilation_h = %lld : i64, dilation_w = %lld : i64, padding_h = %lld : i64, "
+      "padding_w = %lld : i64, after_h = %lld : i64, after_w = %lld : i64}",
+      is_flat ? 1LL : (long long)g->stride[0], (long long)g->stride[w], is_flat ? 1LL : (long long)g->dilation[0], (long long)g->dilation[w],
+      is_flat ? 0LL : (long long)low[0], (long long)low[w], is_flat ? 0LL : (long long)high[0], (long long)high[w]);
+  const int64_t image[] = {dims[0], dims[1], is_flat ? 1 : dims[2], dims[1 + g->spatial]};
+  const hlo_value operands[] = {as_image(l, a), as_image(l, b)};
+  hlo_value out;
+  tt_kernel_call(l, kernel, attributes, 2, operands, 1, &(tt_kernel_result){TT_F32, 4, image}, &out);
+  hlo_add_cost(l->b, work);
+  return hlo_reshape(l->b, out, 2 + g->spatial, dims);
+}
+
 /* One input and one output feature for each group. */
 static bool is_depthwise(const geometry *g, hlo_value w) {
   return g->groups > 1 && w.type->dims[0] == g->groups && w.type->dims[1] == 1;
+}
+
+/* conv or conv_adjoint. features: of the result. */
+static hlo_value forward_by_kernel(tt_lower *l, tt_kernel_id kernel, const geometry *g, hlo_value x, hlo_value w, int64_t features,
+                                   const int64_t *low, const int64_t *high) {
+  int64_t dims[2 + MAX_SPATIAL] = {x.type->dims[0], features};
+  const bool is_adjoint = kernel == TT_KERNEL_conv_adjoint;
+  for (int d = 0; d < g->spatial; d++) {
+    if (is_adjoint && g->stride[d] != 1) return HLO_NONE; /* zeros between the elements of x */
+    dims[2 + d] = (x.type->dims[2 + d] + low[d] + high[d] - reach(w.type->dims[2 + d], g->dilation[d])) / g->stride[d] + 1;
+  }
+  const double work = product(2 + g->spatial, dims) * product(g->spatial, w.type->dims + 2) * (double)x.type->dims[1];
+  return by_kernel(l, kernel, g, x, w, low, high, work, dims);
 }
 
 /* y_spatial: the result's spatial sizes where they are known (a transposed convolution's output padding may have left
@@ -145,6 +194,8 @@ static hlo_value plain(tt_lower *l, const geometry *g, hlo_value x, hlo_value w,
   tt_taps taps;
   if (is_depthwise(g, w) && as_taps(l, g, &x, w.type->dims + 2, NULL, g->padding, high, g->stride, &taps))
     return tt_taps_depthwise(l, &taps, x, w);
+  hlo_value y = forward_by_kernel(l, TT_KERNEL_conv, g, x, w, w.type->dims[0], g->padding, high);
+  if (!hlo_is_none(y)) return y;
   return convolve(l, x, w,
                   &(hlo_conv){.lhs_batch = 0,
                               .lhs_feature = 1,
@@ -178,6 +229,8 @@ static hlo_value adjoint(tt_lower *l, const geometry *g, hlo_value y, hlo_value 
     low[d] = window - g->padding[d];
     high[d] = x_spatial[d] + window - reach(y.type->dims[2 + d], g->stride[d]) - low[d];
   }
+  hlo_value x = forward_by_kernel(l, TT_KERNEL_conv_adjoint, g, y, w, w.type->dims[1], low, high);
+  if (!hlo_is_none(x)) return x;
   w = swap_features(l, hlo_reverse(l->b, w, g->spatial, spatial_dims), g->groups);
   if (hlo_is_none(w)) return w;
   tt_taps taps;
@@ -215,6 +268,14 @@ static hlo_value weight_gradient(tt_lower *l, const geometry *g, hlo_value x, hl
   /* In one group, several products of matrices lose to the plugin's convolution; a single one wins. */
   if ((g->groups > 1 || (one_tap && !thin)) && as_taps(l, g, &x, w_spatial, NULL, g->padding, high, g->stride, &taps))
     return tt_taps_weight(l, &taps, x, y);
+  int64_t dims[2 + MAX_SPATIAL] = {y.type->dims[1], x.type->dims[1]}, after[MAX_SPATIAL];
+  for (int d = 0; d < g->spatial; d++) {
+    dims[2 + d] = w_spatial[d];
+    after[d] = reach(y.type->dims[2 + d], g->stride[d]) - 1 + reach(w_spatial[d], g->dilation[d]) - x.type->dims[2 + d] - g->padding[d];
+  }
+  const double work = product(2 + g->spatial, y.type->dims) * product(1 + g->spatial, dims + 1);
+  hlo_value dw = by_kernel(l, TT_KERNEL_conv_weight, g, x, y, g->padding, after, work, dims);
+  if (!hlo_is_none(dw)) return dw;
   return convolve(l, x, y,
                   &(hlo_conv){.lhs_batch = 1,
                               .lhs_feature = 0,

@@ -8,7 +8,9 @@ enum { MOST_RESULTS = 4 };
 void tt_kernel_call(tt_lower *l, tt_kernel_id kernel, const char *attributes, int operand_count,
                     const hlo_value *operands, int result_count, const tt_kernel_result *results, hlo_value *out) {
   const hlo_type *types[MOST_RESULTS];
-  l->state->has_kernels |= kernel != TT_KERNEL_index && kernel != TT_KERNEL_take; /* these are but faster */
+  const bool is_but_faster = kernel == TT_KERNEL_index || kernel == TT_KERNEL_take || kernel == TT_KERNEL_conv ||
+                             kernel == TT_KERNEL_conv_adjoint || kernel == TT_KERNEL_conv_weight;
+  l->state->has_kernels |= !is_but_faster;
   for (int i = 0; i < result_count; i++) {
     types[i] = hlo_type_make(l->b, results[i].dtype, results[i].rank, results[i].dims);
   }
