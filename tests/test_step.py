@@ -252,7 +252,7 @@ def test_two_optimizers_and_a_checkpointed_part(dropout, reentrant):
         def step(x):
             for o in optimizers:
                 o.zero_grad()
-            x = x.requires_grad_() if reentrant else x
+            x = x.detach().requires_grad_() if reentrant else x
             hidden = F.dropout(torch.utils.checkpoint.checkpoint(noisy, x, use_reentrant=reentrant), dropout)
             loss = second(hidden).square().mean()
             loss.backward()
@@ -414,6 +414,27 @@ def test_a_scheduler_in_the_step():
     step(*data("tpu"))
     with pytest.raises(RuntimeError, match="the step changes 'lr'"):
         step(*data("tpu"))
+
+
+def test_the_gradient_of_an_argument():
+    @torch.tpu.compile_step
+    def step(x):
+        x.square().sum().backward()
+
+    x = torch.ones(3, device="tpu", requires_grad=True)
+    step(x)
+    with pytest.raises(RuntimeError, match="leaves a gradient at one of its arguments"):
+        step(x)
+    assert x.grad.tolist() == [2.0] * 3
+
+    @torch.tpu.compile_step
+    def other(x):
+        inside = x.detach().requires_grad_()
+        inside.square().sum().backward()
+        return inside.grad
+
+    for _ in range(3):
+        assert other(x).tolist() == [2.0] * 3
 
 
 def test_new_state_at_each_call():

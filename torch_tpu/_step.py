@@ -307,6 +307,11 @@ def _captured(state: _State, rates: list[_Rate]) -> Iterator[None]:
 # ---- a trace ----------------------------------------------------------------------------------------------------------------
 
 
+def _gradient_of(t: torch.Tensor) -> Any:
+    """Changes with a leaf's gradient."""
+    return (id(t.grad), t.grad._version) if t.is_leaf and t.grad is not None else None
+
+
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
@@ -367,6 +372,7 @@ class _Trace:
 
         def step(*tensors: torch.Tensor) -> list[torch.Tensor]:
             given = iter(tensors)
+            gradients = [_gradient_of(t) for t in tensors]
             leaves = [next(given) if t else v for t, v in zip(self.is_tensor, flat, strict=True)]
             args, kwargs = pytree.tree_unflatten(leaves, spec) if spec else (leaves, {})
             with outside:
@@ -375,6 +381,9 @@ class _Trace:
                 self.is_single = result is values[0] if values else False
                 self.is_steady = not before.has_more_state()
                 before.check_numbers()
+                if [_gradient_of(t) for t in tensors] != gradients:
+                    raise StepError("the step leaves a gradient at one of its arguments, which its program could not do. Take "
+                                    "x.detach().requires_grad_() in the step, and return its gradient")
                 changed = before.changed()
                 self.cleared = [place for place in changed if place.get() is None]
                 known = {id(t): i for i, t in enumerate([*tensors, *outside.tensors])}
