@@ -82,7 +82,7 @@ static void add_mark(tt_capture *c, tt_mark what, int count, tt_storage *const *
   for (int i = 0; i < count; i++) types[i] = bounded(c, &(values[i] = inputs[i]->value)->type);
   *p = (tt_program){.name = "mark", .mark = what, .input_count = count, .input_types = types, .output_count = output_count,
                     .output_types = outputs, .carried = c->block->carried, .steps = bound_of(c, c->block->steps),
-                    .draws = c->draws - c->block->draws};
+                    .draws = c->next_draw - c->block->first_draw};
   if (c->bounds.count) {
     p->symbolic_outputs = outputs;
     p->output_types = all_bounded(c, output_count, outputs);
@@ -138,7 +138,7 @@ static tt_status check_types(const tt_block *k, int count, tt_storage *const *re
 static void block_open(tt_capture *c, int carried, int64_t steps) {
   tt_block *k = tt_calloc(1, sizeof *k);
   *k = (tt_block){.outer = c->block, .before = tt_region_measure(&c->region), .patches = c->patch_count,
-                  .draws = c->draws, .carried = carried, .steps = steps};
+                  .draws = c->draws, .first_draw = c->next_draw, .carried = carried, .steps = steps};
   memcpy(k->numbers, c->number_counts, sizeof k->numbers);
   c->block = k;
 }
@@ -170,6 +170,7 @@ void tt_capture_drop(tt_capture *c) {
   tt_region_shrink(&c->region, &k->before);
   c->patch_count = k->patches;
   c->draws = k->draws;
+  c->next_draw = k->first_draw;
   memcpy(c->number_counts, k->numbers, sizeof k->numbers);
   block_pop(c);
 }
@@ -238,8 +239,8 @@ static tt_status for_held(tt_capture *c, int64_t steps, int carried, int count, 
 /* What a loop of known length gives: what is carried, and arrays of all parts. */
 static tt_status close_for(tt_capture *c, int count, tt_storage *const *results, const tt_array_type **out_types) {
   const tt_block *k = c->block;
-  int64_t draws = (c->draws - k->draws) * bound_of(c, k->steps);
-  if (draws && (tt_capture_is_symbolic(k->steps) || draws > INT32_MAX - k->draws))
+  int64_t draws = (c->next_draw - k->first_draw) * bound_of(c, k->steps);
+  if (draws && (draws < 0 || tt_capture_is_symbolic(k->steps) || draws > INT32_MAX - k->first_draw))
     return tt_status_make(TT_NOT_IMPLEMENTED, "a loop draws too many random numbers, or it is not known how many");
   TT_TRY(check_types(k, count < k->carried ? count : k->carried, results));
   tt_array_type *types = room_for_types(c, count);
@@ -264,7 +265,8 @@ static tt_status close_held(tt_capture *c, int count, tt_storage *const *results
   int end = c->region.value_count;
   add_mark(c, TT_MARK_END, count, results, count, types, out);
   end_part(c, k->before.values, end);
-  if (k->steps) c->draws = k->draws + (c->draws - k->draws) * (int)bound_of(c, k->steps);
+  if (k->steps) c->next_draw = k->first_draw + (c->next_draw - k->first_draw) * (int)bound_of(c, k->steps);
+  if (c->draws < c->next_draw) c->draws = c->next_draw;
   block_pop(c);
   return TT_OK;
 }

@@ -22,7 +22,7 @@ typedef struct tt_block { /* a branch or loop that is being captured */
   struct tt_block *outer;
   tt_mark part;            /* its last mark */
   tt_region_extent before; /* what dropping it goes back to */
-  int patches, draws, numbers[TT_PACK_COUNT];
+  int patches, draws, first_draw, numbers[TT_PACK_COUNT];
   int first_value;         /* of this part: what is older is read only */
   int carried;             /* loops: how many results are carried */
   int64_t steps;           /* FOR */
