@@ -393,51 +393,6 @@ def test_an_optimizer_updates_in_place():
     assert torch.tpu.max_memory_allocated() - before < 64 * 64 * 4
 
 
-# ---- higher order operators --------------------------------------------------------------------------------------------------
-
-
-def both_ways(fn, *args):
-    out = compiled(fn)(*[a.to("tpu") for a in args])
-    torch.testing.assert_close([t.cpu() for t in torch.utils._pytree.tree_leaves(out)],
-                               [t for t in torch.utils._pytree.tree_leaves(fn(*args))])
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_cond(sign):
-    both_ways(lambda x: torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x - 1, (x,)) * 2, torch.full((3,), sign))
-
-
-def test_while_loop():
-    from torch._higher_order_ops import while_loop
-
-    def f(x):
-        zero = torch.zeros((), dtype=torch.int64, device=x.device)
-        return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2), (zero, x))
-
-    out = compiled(f)(torch.ones(3, device="tpu"))
-    assert out[0].item() == 5 and out[1].tolist() == [32, 32, 32]
-
-
-@pytest.mark.parametrize("steps", [4, 100])
-def test_scan(steps):
-    from torch._higher_order_ops import scan
-
-    x = torch.arange(steps * 2.0).reshape(steps, 2) / steps
-    carry, out = compiled(lambda x: scan(lambda c, y: (c + y, c * y), torch.zeros(2, device=x.device), x))(x.to("tpu"))
-    torch.testing.assert_close(carry.cpu(), x.sum(0))
-    torch.testing.assert_close(out.cpu(), (x.cumsum(0) - x) * x)
-    assert (counters["tpu"]["splits"] > 0) == (steps > 64)
-
-
-def test_associative_scan():
-    from torch._higher_order_ops import associative_scan
-
-    x = torch.arange(12.0).reshape(6, 2)
-    out = compiled(lambda x: associative_scan(lambda a, b: a + b, x, 0, combine_mode="generic"))(x.to("tpu"))
-    torch.testing.assert_close(out.cpu(), x.cumsum(0))
-    assert counters["tpu"]["splits"] == 0
-
-
 # ---- operators of others -----------------------------------------------------------------------------------------------------
 
 

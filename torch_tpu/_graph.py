@@ -17,7 +17,7 @@ from torch._dynamo.utils import counters
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torch_tpu import _C
+from torch_tpu import _C, _control
 from torch_tpu._graph_host import with_vectors
 from torch_tpu._graph_sizes import ASSERTIONS, Sizes, slice_with_symbols
 
@@ -72,6 +72,8 @@ class _Interpreter(fx.Interpreter):
             return slice_with_symbols(*args, **kwargs)
         if self.capture and target in _POSITIONS:
             return self._position(*args)
+        if self.capture and target in _control.LOWERED:
+            return _control.call(self.node, args, kwargs, self.capture.placeholders)
         if target is rng_prims.run_and_save_rng_state:
             state = self.capture.save_state() if self.capture else torch.tpu.get_rng_state()
             return state, args[0](*args[1:], **kwargs)
@@ -254,19 +256,7 @@ def _storages(nodes: Sequence[fx.Node]) -> set[int]:
 
 
 def _is_random(node: fx.Node) -> bool:
-    if node.target in _WITH_STATE or node.target in _POSITIONS:
-        return True
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-_UNROLLED = ("scan", "associative_scan")  # their loops have a known length: a capture follows them
-_MOST_STEPS = 64
-
-
-def _steps(node: fx.Node) -> int:
-    """Calls of a scan's function, one after another."""
-    leaves = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
-    return max((t.shape[0] for t in leaves if t.dim()), default=0) if str(node.target) == "scan" else 0
+    return node.target in _WITH_STATE or node.target in _POSITIONS or _control.is_random(node)
 
 
 def _is_state(node: fx.Node) -> bool:
@@ -280,6 +270,10 @@ class _Kinds:
     def __init__(self, graph: fx.Graph, failed: set[str]):
         self.of: dict[fx.Node, str] = {}
         self.why: dict[fx.Node, str] = {}
+        given = {s for n in graph.find_nodes(op="placeholder") for s in free_unbacked_symbols(n.meta.get("val"))}
+        read = {i for n in graph.nodes if _control.is_lowered(n) for i in n.all_input_nodes}
+        looped = {s for n in read for s in free_unbacked_symbols(n.meta.get("val"))}
+        self.known = given & looped  # sizes that depend on data, and are known when a program is made: of loops in forward
         for node in graph.nodes:
             if node.op in ("call_function", "get_attr"):
                 self.of[node] = self._kind(node, failed)
@@ -298,15 +292,17 @@ class _Kinds:
             return "device"
         if node.target in _WITH_STATE:
             return "device" if _device_of_draw(node) != "cpu" else "host"
-        if str(node.target) in _UNROLLED and made and all(t.device.type == "tpu" for t in made):
-            return "device" if _steps(node) <= _MOST_STEPS else self._host(node, "it has too many steps to be unrolled")
+        if _control.is_lowered(node) and any(t.device.type == "tpu" for t in made):
+            return self._control(node)
+        if str(node.target) == "associative_scan" and made and all(t.device.type == "tpu" for t in made):
+            return "device"  # a few calls, whatever its length
         if not isinstance(node.target, torch._ops.OpOverload):
             if made and node.target is not operator.getitem:
                 return self._host(node, "it is a higher order operator")
             if node.target is operator.getitem:
                 return self.of.get(node.args[0], "free")
             return "free"
-        if free_unbacked_symbols(value):
+        if free_unbacked_symbols(value) - self.known:
             return self._host(node, "the shape or value of its result depends on data")
         read = [n for n in node.all_input_nodes if _tensors(n.meta.get("val"))]
         if not made:
@@ -321,6 +317,19 @@ class _Kinds:
             on_cpu = [t for t in _tensors(n.meta["val"]) if t.device.type == "cpu"]
             if any(t.dim() for t in on_cpu) and not self._is_constant(n):
                 return self._host(node, "it reads a tensor on the CPU")
+        return "device"
+
+    def _control(self, node: fx.Node) -> str:
+        """A branch or loop. What else may be wrong with it is found by trying."""
+        if _control.draws_unknown(node):
+            return self._host(node, "it depends on tensors how many random numbers it draws")
+        read = [t for n in node.all_input_nodes if n.op != "get_attr" for t in _tensors(n.meta.get("val"))]
+        if any(t.device.type == "cpu" and t.dim() for t in read):
+            return self._host(node, "it reads a tensor on the CPU")
+        for user in node.users:
+            if user.users and any(t.device.type == "cpu" for t in _tensors(user.meta.get("val"))):
+                return self._host(node, "it gives a tensor on the CPU")
+        self.known |= free_unbacked_symbols(node.meta.get("val"))
         return "device"
 
     def _host(self, node: fx.Node, why: str) -> str:

@@ -108,7 +108,8 @@ class Sizes:
                 if isinstance(n, torch.SymInt):
                     shape_env = n.node.shape_env
                     found.update(dict.fromkeys(sorted(_expression(n).free_symbols, key=str)))
-        if not found:
+        layouts = {symbol for a in arguments for t in _tensors(a) for n in _layout(t) for symbol in _expression(n).free_symbols}
+        if not found or not layouts <= set(found):  # a view that begins where data says
             return None
         for n in module.graph.nodes:
             if not _is_known(n):

@@ -119,7 +119,7 @@ static tt_status check_writes(const tt_capture *c, const tt_program *p, tt_stora
   return TT_OK;
 }
 
-static void add_patch(tt_capture *c, tt_graph_patch patch) {
+void tt_capture_patch(tt_capture *c, tt_graph_patch patch) {
   c->patches = grown(c->patches, &c->patch_capacity, c->patch_count, sizeof *c->patches);
   c->patches[c->patch_count++] = patch;
 }
@@ -135,7 +135,7 @@ static bool note_symbolic_number(tt_capture *c, const tt_number_source *source, 
   patch.what = TT_PATCH_SIZE;
   patch.add = tt_dtype_is_integral((tt_dtype)n->dtype) ? n->i : tt_number_truncate(n->re);
   if (!tt_capture_is_symbolic(patch.add)) return false;
-  add_patch(c, patch);
+  tt_capture_patch(c, patch);
   return true;
 }
 
@@ -156,7 +156,7 @@ static void note_patches(tt_capture *c, const tt_program *p, const tt_call *call
       case TT_FROM_SIZE:
         patch.what = TT_PATCH_SIZE;
         patch.add = hlo_symbol(source->index);
-        add_patch(c, patch);
+        tt_capture_patch(c, patch);
         continue;
     }
     if (note_symbolic_number(c, source, a, storages, patch)) continue;
@@ -169,7 +169,7 @@ static void note_patches(tt_capture *c, const tt_program *p, const tt_call *call
     if (!is_draw && !input) continue;
     if (input) patch.what = TT_PATCH_NUMBER;
     patch.index = input ? input - 1 : (int)a->rng.offset;
-    add_patch(c, patch);
+    tt_capture_patch(c, patch);
   }
 }
 
@@ -177,6 +177,7 @@ tt_status tt_capture_record(tt_capture *c, tt_plan *plan, const tt_call *call, t
                             tt_new_result *out_results) {
   const tt_program *p = plan->program;
   TT_TRY(check_writes(c, p, storages));
+  TT_TRY(tt_block_check(c, p, call, storages));
   int patch_count = c->patch_count;
   for (int pack = 0; pack < TT_PACK_COUNT; pack++) /* first: splats may be written over */
     if (p->packs >> pack & 1) note_patches(c, p, call, storages, pack);
@@ -190,18 +191,18 @@ tt_status tt_capture_record(tt_capture *c, tt_plan *plan, const tt_call *call, t
 
 /* ---- ending ------------------------------------------------------------------------------------------------- */
 
-/* Whoever still holds what the capture made gets this when he uses it. */
-static void fail_values(tt_capture *c) {
-  for (int i = 0; i < c->region.value_count; i++) {
+void tt_capture_fail_values(tt_capture *c, int first, int end, const char *message) {
+  for (int i = first; i < end; i++) {
     tt_value *v = c->region.values[i];
-    if (v->captured)
-      tt_value_set_failed(v, tt_status_make(TT_INVALID_ARGUMENT, "this tensor belongs to the capture of a graph, which is over"));
+    if (v->captured && tt_value_get_state(v) == TT_VALUE_PENDING)
+      tt_value_set_failed(v, tt_status_make(TT_INVALID_ARGUMENT, "%s", message));
   }
 }
 
 void tt_capture_abort(tt_capture *c) {
   if (!c) return;
-  fail_values(c);
+  while (c->block) tt_capture_drop(c);
+  tt_capture_fail_values(c, 0, c->region.value_count, "this tensor belongs to the capture of a graph, which is over");
   tt_region_discard(&c->region);
   for (int i = 0; i < c->input_count; i++) tt_value_release(c->inputs[i].value);
   free(c->inputs);
@@ -212,6 +213,7 @@ void tt_capture_abort(tt_capture *c) {
 
 tt_status tt_capture_end(tt_capture *c, const char *name, int result_count, tt_storage *const *results, tt_graph **out_graph) {
   tt_status status = tt_device_usable(c->device);
+  if (!status && c->block) status = tt_status_make(TT_INVALID_ARGUMENT, "a graph ends amid a branch or loop");
   if (!status) *out_graph = tt_graph_create(c, name, result_count, results);
   tt_capture_abort(c);
   return status;

@@ -100,6 +100,7 @@ void tt_device_close(tt_device *d) {
   free(d->plans.slots);
   tt_region_table_clear(d);
   tt_families_clear(d);
+  tt_arena_free(&d->marks);
   pthread_mutex_destroy(&d->family_lock);
   free(d->key.words);
   free(d->key.storages);

@@ -135,7 +135,7 @@ tt_graph *tt_graph_create(tt_capture *c, const char *name, int result_count, tt_
   tt_device_enter(c->device); /* values of others may be among them */
   take_results(g, c, result_count, results);
   tt_device_leave(c->device);
-  g->calls = r->node_count;
+  for (int n = 0; n < r->node_count; n++) g->calls += r->nodes[n].plan != NULL;
   bool *wanted = tt_calloc((size_t)r->value_count + 1, sizeof *wanted);
   for (int i = 0; i < array_count(g); i++)
     if (array_at(g, i)->from == TT_GRAPH_OUTPUT) wanted[array_at(g, i)->index] = true;

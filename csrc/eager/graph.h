@@ -52,6 +52,30 @@ tt_status tt_capture_end(tt_capture *c, const char *name, int result_count, tt_s
                          tt_graph **out_graph) TT_MUST_USE;
 void tt_capture_abort(tt_capture *c);
 
+/* ---- branches and loops: calls between these become parts of one program, however often they run ------------------------
+ *
+ * What is given must be whole arrays (tt_whole_op makes them). What a part makes can be used in it alone, and only what a part
+ * made can be written in it: else calls fail. So does checking indices in a loop's condition, and drawing random numbers, but
+ * in loops of known length, each of whose steps draws its own. */
+
+/* A branch: if(predicate), calls, else(results), calls, close(results). */
+tt_status tt_capture_if(tt_capture *c, tt_storage *predicate) TT_MUST_USE;
+tt_status tt_capture_else(tt_capture *c, int count, tt_storage *const *results) TT_MUST_USE;
+/* A loop: while(what is carried), calls, do(is there another iteration?), calls, close(what is carried on). out_carried: what
+ * an iteration and the condition see, owned by the caller. */
+tt_status tt_capture_while(tt_capture *c, int count, tt_storage *const *carried, tt_storage **out_carried) TT_MUST_USE;
+tt_status tt_capture_do(tt_capture *c, tt_storage *goes_on) TT_MUST_USE;
+/* A loop of so many steps: the first `carried` of the inputs are carried, of the others step i sees part i along dimension 0.
+ * Close gets what is carried on and then any number of parts, and gives what is carried in the end and arrays of all parts. */
+tt_status tt_capture_for(tt_capture *c, int64_t steps, int carried, int count, tt_storage *const *inputs,
+                         tt_storage **out_seen) TT_MUST_USE;
+/* Ends the innermost one: as many results as were given, owned by the caller. */
+tt_status tt_capture_close(tt_capture *c, int count, tt_storage *const *results, tt_storage **out_results) TT_MUST_USE;
+/* Takes the innermost one back, as if it had not begun; does nothing if there is none. */
+void tt_capture_drop(tt_capture *c);
+/* How many are open. */
+int tt_capture_depth(const tt_capture *c);
+
 /* Begins to compile on one of the compiler's threads. */
 void tt_graph_begin(tt_graph *g);
 /* Compiles on this thread, or waits for whoever does. */

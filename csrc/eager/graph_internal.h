@@ -18,6 +18,18 @@ typedef struct tt_capture_slot { /* an input */
   tt_value *value;     /* a reference; null: the input holds nothing */
 } tt_capture_slot;
 
+typedef struct tt_block { /* a branch or loop that is being captured */
+  struct tt_block *outer;
+  tt_mark part;            /* its last mark */
+  tt_region_extent before; /* what dropping it goes back to */
+  int patches, draws, first_draw, numbers[TT_PACK_COUNT];
+  int first_value;         /* of this part: what is older is read only */
+  int carried;             /* loops: how many results are carried */
+  int64_t steps;           /* FOR */
+  int count;               /* of types */
+  tt_array_type *types;    /* of what is carried, or of the first branch's results; the device's marks own them */
+} tt_block;
+
 struct tt_capture {
   tt_device *device;
   tt_region region;
@@ -30,6 +42,7 @@ struct tt_capture {
   bool is_paused, is_portable;
   tt_bounds bounds;
   const char *label;
+  tt_block *block; /* the innermost open one, or null */
 };
 
 /* What a result or a written input holds after a run. */
@@ -75,6 +88,12 @@ struct tt_graph {
 /* A call of the capturing thread. Flag held. */
 tt_status tt_capture_record(tt_capture *c, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
                             tt_new_result *out_results) TT_MUST_USE;
+/* A number that each run sets anew. Flag held. */
+void tt_capture_patch(tt_capture *c, tt_graph_patch patch);
+/* Can a call be part of the open block? Flag held. */
+tt_status tt_block_check(const tt_capture *c, const tt_program *p, const tt_call *call, tt_storage *const *storages) TT_MUST_USE;
+/* Whoever still holds one of these values gets this when he uses it. */
+void tt_capture_fail_values(tt_capture *c, int first, int end, const char *message);
 /* The bounds of the sizes in the call that this thread is about to capture; null: there are none. */
 const tt_bounds *tt_capture_bounds(void);
 tt_graph *tt_graph_create(tt_capture *c, const char *name, int result_count, tt_storage *const *results);

@@ -295,7 +295,7 @@ typedef struct tt_pending_check { /* flags of programs that can fail, not yet lo
 /* ---- region: calls that wait to be compiled together ------------------------------------------------------------ */
 
 typedef struct tt_region_node {
-  tt_plan *plan;
+  tt_plan *plan; /* null: a mark (tt_mark), in captures only */
   const tt_program *runs;
   int first_input; /* in tt_region.inputs */
   int first_value; /* how many values the region had before */
@@ -329,6 +329,18 @@ void tt_region_discard(tt_region *r);
 /* The same as recording, into any region and without ever ending it. Nothing has changed on failure. Flag held. */
 tt_status tt_region_add(tt_device *d, tt_region *r, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
                         tt_new_result *out_results) TT_MUST_USE;
+
+/* Adds a mark, which reads and makes values: out_outputs get one reference each. `number`: what its number is, if it has one.
+ * In captures. Flag held. */
+void tt_region_add_mark(tt_device *d, tt_region *r, const tt_program *mark, tt_value *const *inputs, int64_t number,
+                        tt_value **out_outputs);
+/* How much is in a region; and back to that. */
+typedef struct tt_region_extent {
+  int nodes, values, inputs;
+  size_t pack_bytes[TT_PACK_COUNT];
+} tt_region_extent;
+tt_region_extent tt_region_measure(const tt_region *r);
+void tt_region_shrink(tt_region *r, const tt_region_extent *to);
 
 /* A region's structure: what its code depends on. */
 typedef struct tt_region_code {
@@ -412,6 +424,7 @@ struct tt_device {
   tt_region region;
   tt_region_table regions;
   uint64_t capture_serial;
+  tt_arena marks; /* of captured branches and loops: they live as plans do */
   struct tt_graph *dead_graphs; /* destroyed while they ran */
   tt_repeat repeat;
   tt_compiler compiler;

@@ -46,17 +46,20 @@ static void region_add_input(tt_region *r, tt_value *v) {
   r->inputs[r->input_count++] = known ? v->region_number : region_foreign(r, v);
 }
 
+static char *region_pack_room(tt_region *r, int pack, int count) {
+  size_t at = r->pack_bytes[pack], end = r->pack_bytes[pack] = at + (size_t)count * tt_dtype_bytes(tt_pack_dtype((tt_pack)pack));
+  if (end > r->pack_capacity[pack]) {
+    r->pack_capacity[pack] = 2 * end + 256;
+    r->packs[pack] = tt_realloc(r->packs[pack], r->pack_capacity[pack]);
+  }
+  return r->packs[pack] + at;
+}
+
 static void region_add_numbers(tt_region *r, tt_plan *plan, const tt_program *p, const tt_call *call,
                                tt_storage *const *storages) {
   for (int pack = 0; pack < TT_PACK_COUNT; pack++) {
     if (!(p->packs >> pack & 1)) continue;
-    size_t bytes = (size_t)p->number_count * tt_dtype_bytes(tt_pack_dtype((tt_pack)pack));
-    if (r->pack_bytes[pack] + bytes > r->pack_capacity[pack]) {
-      r->pack_capacity[pack] = 2 * (r->pack_bytes[pack] + bytes) + 256;
-      r->packs[pack] = tt_realloc(r->packs[pack], r->pack_capacity[pack]);
-    }
-    tt_numbers_write(plan, p, call, storages, (tt_pack)pack, r->packs[pack] + r->pack_bytes[pack]);
-    r->pack_bytes[pack] += bytes;
+    tt_numbers_write(plan, p, call, storages, (tt_pack)pack, region_pack_room(r, pack, p->number_count));
   }
 }
 
@@ -152,6 +155,33 @@ tt_status tt_region_add(tt_device *d, tt_region *r, tt_plan *plan, const tt_call
   r->node_count++;
   r->memory_bytes += node_memory(plan->program);
   return TT_OK;
+}
+
+void tt_region_add_mark(tt_device *d, tt_region *r, const tt_program *mark, tt_value *const *inputs, int64_t number,
+                        tt_value **out_outputs) {
+  const tt_array_type *types = mark->symbolic_outputs ? mark->symbolic_outputs : mark->output_types;
+  grow(&r->nodes, &r->node_capacity, r->node_count + 1, sizeof *r->nodes);
+  grow(&r->inputs, &r->input_capacity, r->input_count + mark->input_count, sizeof *r->inputs);
+  grow(&r->values, &r->value_capacity, r->value_count + mark->input_count + mark->output_count, sizeof *r->values);
+  tt_region_node *node = &r->nodes[r->node_count++];
+  *node = (tt_region_node){.runs = mark, .first_input = r->input_count, .first_value = r->value_count};
+  for (int i = 0; i < mark->input_count; i++) region_add_input(r, inputs[i]);
+  if (mark->number_count) memcpy(region_pack_room(r, TT_PACK_I64, 1), &number, sizeof number);
+  node->first_output = r->value_count;
+  for (int o = 0; o < mark->output_count; o++) out_outputs[o] = region_promise(d, r, &types[o]);
+}
+
+tt_region_extent tt_region_measure(const tt_region *r) {
+  tt_region_extent e = {r->node_count, r->value_count, r->input_count, {0}};
+  memcpy(e.pack_bytes, r->pack_bytes, sizeof e.pack_bytes);
+  return e;
+}
+
+void tt_region_shrink(tt_region *r, const tt_region_extent *to) {
+  while (r->value_count > to->values) tt_value_release(r->values[--r->value_count]);
+  r->node_count = to->nodes;
+  r->input_count = to->inputs;
+  memcpy(r->pack_bytes, to->pack_bytes, sizeof to->pack_bytes);
 }
 
 tt_status tt_region_record(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,

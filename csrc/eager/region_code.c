@@ -82,7 +82,24 @@ static void analyse(analysis *a) {
   }
 }
 
-/* Copies the nodes and marks those that must run: for their results, for what others need of them, or to be checked. */
+/* For each mark the end of its block (-1: no mark); for each end in *out_checked: there are checks in the block. */
+static int *find_ends(const analysis *a, bool **out_checked) {
+  size_t count = (size_t)a->count + 1;
+  int *ends = tt_malloc(2 * count * sizeof *ends), *open = ends + count, depth = 0;
+  bool *checked = *out_checked = tt_calloc(count, sizeof *checked), is_checked = false;
+  for (int n = a->count - 1; n >= 0; n--) { /* backwards: blocks begin with their ends, and a check counts for all around it */
+    tt_mark mark = a->r->nodes[n].runs->mark;
+    if (mark == TT_MARK_END) open[depth++] = n;
+    ends[n] = mark ? open[depth - 1] : -1;
+    is_checked = a->r->nodes[n].runs->has_check;
+    for (int i = 0; i < depth && is_checked; i++) checked[open[i]] = true;
+    if (mark == TT_MARK_IF || mark == TT_MARK_WHILE || mark == TT_MARK_FOR) depth--;
+  }
+  return ends;
+}
+
+/* Copies the nodes and marks those that must run: for their results, for what others need of them, or to be checked. The marks
+ * of a block go together. */
 static void code_take_nodes(tt_region_code *c, const analysis *a) {
   const tt_region *r = a->r;
   int inputs = a->count < r->node_count ? r->nodes[a->count].first_input : r->input_count;
@@ -90,17 +107,21 @@ static void code_take_nodes(tt_region_code *c, const analysis *a) {
   c->nodes = tt_calloc((size_t)a->count, sizeof *c->nodes);
   c->node_inputs = tt_malloc(((size_t)inputs + 1) * sizeof *c->node_inputs);
   if (inputs) memcpy(c->node_inputs, r->inputs, (size_t)inputs * sizeof *c->node_inputs);
+  bool *checked;
+  int *ends = find_ends(a, &checked);
   for (int n = a->count - 1; n >= 0; n--) {
     const tt_region_node *node = &r->nodes[n];
     const tt_program *p = node->runs;
     tt_module_node *out = &c->nodes[n];
-    bool wanted = out->wanted || p->has_check;
+    bool wanted = out->wanted || p->has_check || (ends[n] >= 0 && (c->nodes[ends[n]].wanted || checked[n]));
     for (int o = 0; o < p->output_count; o++) wanted |= a->wanted[node->first_output + o];
     *out = (tt_module_node){p, c->node_inputs + node->first_input, node->first_output, node->label, wanted};
     c->wanted_count += wanted;
     for (int i = 0; wanted && i < p->input_count; i++)
       if (a->maker[out->inputs[i]] >= 0) c->nodes[a->maker[out->inputs[i]]].wanted = true;
   }
+  free(ends);
+  free(checked);
 }
 
 static void code_take_arrays(tt_region_code *c, const analysis *a) {
@@ -166,12 +187,31 @@ static void code_take_checks(tt_region_code *c) {
   }
 }
 
+/* What is in a loop runs often; how often a while runs is a guess. */
+static double code_cost(const tt_region_code *c) {
+  enum { MOST_DEPTH = 16, GUESSED_ITERATIONS = 64 };
+  double times[MOST_DEPTH] = {1}, cost = 0;
+  int depth = 0;
+  for (int n = 0; n < c->node_count; n++) {
+    const tt_program *p = c->nodes[n].program;
+    int inside = depth < MOST_DEPTH - 1 ? depth : MOST_DEPTH - 2;
+    if (c->nodes[n].wanted) cost += times[inside] * p->cost;
+    if (p->mark == TT_MARK_END) depth--;
+    if (p->mark != TT_MARK_IF && p->mark != TT_MARK_WHILE && p->mark != TT_MARK_FOR) continue;
+    double runs = p->mark == TT_MARK_IF ? 1 : p->mark == TT_MARK_FOR ? (double)p->steps : GUESSED_ITERATIONS;
+    times[inside + 1] = times[inside] * runs;
+    depth++;
+  }
+  return cost;
+}
+
 /* "region_7_add.Tensor_mm": how many calls, the first and the last. */
 static char *code_name(const tt_region_code *c) {
   tt_strbuf s = TT_STRBUF_INIT;
   const char *first = NULL, *last = NULL;
   for (int n = 0; n < c->node_count; n++) {
     if (!c->nodes[n].wanted) continue;
+    if (c->nodes[n].program->mark) continue;
     last = c->nodes[n].program->name + strlen("aten::");
     if (!first) first = last;
   }
@@ -225,8 +265,9 @@ tt_region_code *tt_region_code_create(const tt_region *r, int count, const bool 
     code_take_arrays(c, &a);
     code_take_types(c);
     code_take_checks(c);
-    for (int n = 0; n < count; n++) c->own.cost += c->nodes[n].wanted ? c->nodes[n].program->cost : 0;
-    c->own.excess_precision = count > 0 && r->nodes[0].plan->code->excess_precision; /* as all of them: a change ends the region */
+    c->own.cost = code_cost(c);
+    for (int n = count - 1; n >= 0; n--) /* as all of them: a change ends the region */
+      if (r->nodes[n].plan) c->own.excess_precision = r->nodes[n].plan->code->excess_precision;
     c->name = code_name(c);
     c->code = &c->own;
   }

@@ -252,6 +252,10 @@ tt_status tt_storage_read_element(tt_storage *s, tt_dtype dtype, int64_t offset,
   tt_value *v = storage_snapshot(s);
   if (!v || (v->holds == TT_HOLDS_SPLAT && v->type.dtype == dtype)) {
     tt_number n = v ? v->splat : uninitialised_of(dtype);
+    if (n.input) { /* the run's, not the capture's */
+      tt_value_release(v);
+      return tt_status_make(TT_NOT_IMPLEMENTED, "a number that each run gives anew is needed while a graph is captured");
+    }
     number_store(&n, dtype, out);
     tt_value_release(v);
     return TT_OK;

@@ -1,8 +1,6 @@
 /* Modules: each distinct program becomes a private function, and main calls them. XLA inlines the calls, so that fusion
  * sees through them; writing the text costs no more than copying the programs' own. */
-#include "ops/module.h"
-
-#include "ops/lanes.h"
+#include "ops/module_internal.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -52,31 +50,12 @@ int tt_module_pack_count(const tt_module_node *nodes, int node_count, tt_pack pa
   return count;
 }
 
-typedef struct composer {
-  const tt_module *m;
-  hlo_builder *b;
-  tt_arena *arena;
-  hlo_value *arrays;             /* by number */
-  hlo_value packs[TT_PACK_COUNT];
-  int pack_counts[TT_PACK_COUNT], pack_next[TT_PACK_COUNT];
-  const tt_program **programs;   /* the distinct ones, in order */
-  int program_count, *slots;     /* open addressing: 1 + an index into programs, or 0 */
-  size_t slot_count;
-  hlo_value flag;                /* of the nodes so far, or none */
-  int check_base;
-  tt_lane_group *lanes;          /* of the nodes before this one that are not written yet */
-  bool *needed;
-  int *in_place;
-  const hlo_type **types;        /* by number */
-  hlo_value *params;             /* of a module that stands alone */
-} composer;
-
-static const hlo_type *array_type(const composer *c, const tt_array_type *t) {
+static const hlo_type *array_type(const tt_composer *c, const tt_array_type *t) {
   return hlo_type_make(c->b, (tt_dtype)t->dtype, t->rank, t->dims);
 }
 
 /* The number of the program's function. */
-static int function_of(composer *c, const tt_program *p) {
+static int function_of(tt_composer *c, const tt_program *p) {
   size_t at = (size_t)(((uintptr_t)p >> 4) * 0x9E3779B97F4A7C15u >> 20);
   for (;; at++) {
     int *slot = &c->slots[at & (c->slot_count - 1)];
@@ -98,7 +77,7 @@ void tt_module_types(const tt_module_node *nodes, int node_count, const tt_array
   }
 }
 
-static void find_types(composer *c) {
+static void find_types(tt_composer *c) {
   const tt_module *m = c->m;
   const tt_array_type **types = tt_arena_alloc(c->arena, sizeof *types * (size_t)(m->array_count + 1));
   memset(types, 0, sizeof *types * (size_t)m->array_count);
@@ -107,12 +86,12 @@ static void find_types(composer *c) {
   for (int i = 0; i < m->array_count; i++) c->types[i] = types[i] ? array_type(c, types[i]) : NULL;
 }
 
-static hlo_value constant_of(composer *c, const tt_array_type *t, const void *data) {
+static hlo_value constant_of(tt_composer *c, const tt_array_type *t, const void *data) {
   return hlo_constant_bytes(c->b, (tt_dtype)t->dtype, t->rank, t->dims, data);
 }
 
 /* The parameters of a module that stands alone, and in place of all others constants. */
-static void declare_closed(composer *c) {
+static void declare_closed(tt_composer *c) {
   const tt_module *m = c->m;
   const tt_module_closed *closed = m->closed;
   c->params = tt_arena_alloc(c->arena, sizeof *c->params * ((size_t)closed->param_count + 1));
@@ -129,7 +108,7 @@ static void declare_closed(composer *c) {
   }
 }
 
-static void return_closed(composer *c) {
+static void return_closed(tt_composer *c) {
   const tt_module_closed *closed = c->m->closed;
   hlo_value *results = tt_arena_alloc(c->arena, sizeof *results * ((size_t)closed->result_count + 1));
   for (int i = 0; i < closed->result_count; i++) {
@@ -143,7 +122,7 @@ static void return_closed(composer *c) {
   hlo_return(c->b, closed->result_count, results);
 }
 
-static void declare_params(composer *c) {
+static void declare_params(tt_composer *c) {
   const tt_module *m = c->m;
   if (m->closed) {
     declare_closed(c);
@@ -160,8 +139,7 @@ static void declare_params(composer *c) {
   }
 }
 
-/* The node's part of a pack, as its program takes it. */
-static hlo_value node_pack(composer *c, int pack, int count) {
+hlo_value tt_compose_pack(tt_composer *c, int pack, int count) {
   int first = c->pack_next[pack];
   hlo_value all = c->packs[pack];
   if (c->pack_counts[pack] == count) return all;
@@ -169,16 +147,19 @@ static hlo_value node_pack(composer *c, int pack, int count) {
   return count == 1 ? hlo_reshape(c->b, part, 0, NULL) : part;
 }
 
-/* Of several failures the first node's counts: an earlier flag wins. */
-static void add_flag(composer *c, hlo_value flag) {
+void tt_compose_flag(tt_composer *c, hlo_value flag) {
   hlo_value zero = hlo_scalar_i64(c->b, TT_I32, 0);
-  hlo_value based = c->check_base ? hlo_add(c->b, flag, hlo_scalar_i64(c->b, TT_I32, c->check_base)) : flag;
-  hlo_value mine = hlo_select(c->b, hlo_compare(c->b, HLO_EQ, flag, zero), zero, based);
-  c->flag = hlo_is_none(c->flag) ? mine : hlo_select(c->b, hlo_compare(c->b, HLO_EQ, c->flag, zero), mine, c->flag);
+  c->flag = hlo_is_none(c->flag) ? flag : hlo_select(c->b, hlo_compare(c->b, HLO_EQ, c->flag, zero), flag, c->flag);
 }
 
-/* A program with bounded sizes and its neighbours may want different room for one array. */
-static hlo_value fitted(composer *c, hlo_value x, const tt_array_type *wanted) {
+/* A program's own flag, among the checks of all. */
+static void add_flag(tt_composer *c, hlo_value flag) {
+  hlo_value zero = hlo_scalar_i64(c->b, TT_I32, 0);
+  hlo_value based = c->check_base ? hlo_add(c->b, flag, hlo_scalar_i64(c->b, TT_I32, c->check_base)) : flag;
+  tt_compose_flag(c, hlo_select(c->b, hlo_compare(c->b, HLO_EQ, flag, zero), zero, based));
+}
+
+hlo_value tt_compose_fitted(tt_composer *c, hlo_value x, const tt_array_type *wanted) {
   int64_t low[TT_MAX_RANK] = {0}, high[TT_MAX_RANK], limit[TT_MAX_RANK], ones[TT_MAX_RANK];
   bool fits = true;
   for (int i = 0; i < wanted->rank; i++) {
@@ -193,14 +174,25 @@ static hlo_value fitted(composer *c, hlo_value x, const tt_array_type *wanted) {
   return hlo_pad(c->b, x, hlo_scalar_i64(c->b, (tt_dtype)wanted->dtype, 0), low, high, NULL);
 }
 
-static void call_node(composer *c, const tt_module_node *n) {
+/* The same in a loop, each of whose iterations draws other random numbers. */
+static hlo_value iteration_pack(tt_composer *c, const tt_module_node *n, int pack, hlo_value numbers) {
+  const tt_program *p = n->program;
+  if (pack != TT_PACK_I64 || hlo_is_none(c->drawn)) return numbers;
+  int64_t *moves = tt_arena_alloc(c->arena, sizeof *moves * (size_t)p->number_count);
+  bool draws = false;
+  for (int i = 0; i < p->number_count; i++) draws |= moves[i] = p->numbers[i].from == TT_FROM_RNG_OFFSET;
+  if (!draws) return numbers;
+  return hlo_add(c->b, numbers, hlo_mul(c->b, hlo_constant_i64s(c->b, p->number_count, moves), c->drawn));
+}
+
+static void call_node(tt_composer *c, const tt_module_node *n) {
   const tt_program *p = n->program;
   hlo_value *operands = tt_arena_alloc(c->arena, sizeof *operands * (size_t)(p->input_count + TT_PACK_COUNT));
   const hlo_type **types = tt_arena_alloc(c->arena, sizeof *types * (size_t)p->output_count);
   int count = 0;
-  for (int i = 0; i < p->input_count; i++) operands[count++] = fitted(c, c->arrays[n->inputs[i]], &p->input_types[i]);
+  for (int i = 0; i < p->input_count; i++) operands[count++] = tt_compose_fitted(c, c->arrays[n->inputs[i]], &p->input_types[i]);
   for (int pack = 0; pack < TT_PACK_COUNT; pack++)
-    if (node_numbers(n, pack)) operands[count++] = node_pack(c, pack, node_numbers(n, pack));
+    if (node_numbers(n, pack)) operands[count++] = iteration_pack(c, n, pack, tt_compose_pack(c, pack, node_numbers(n, pack)));
   for (int i = 0; i < p->output_count; i++) types[i] = array_type(c, &p->output_types[i]);
   const char *location = n->label ? tt_arena_printf(c->arena, "%s %s", n->label, p->name) : NULL;
   hlo_call(c->b, tt_arena_printf(c->arena, "f%d", function_of(c, p)), location, count, operands, p->output_count, types,
@@ -213,7 +205,7 @@ static void call_node(composer *c, const tt_module_node *n) {
 /* ---- lanes: nodes that are joined and written together ---- */
 
 /* The arrays that main returns or that node `from` and later ones read. */
-static void find_needed(composer *c, int from) {
+static void find_needed(tt_composer *c, int from) {
   const tt_module *m = c->m;
   memset(c->needed, 0, (size_t)m->array_count);
   for (int o = 0; o < m->output_count; o++) c->needed[m->outputs[o]] = true;
@@ -221,25 +213,24 @@ static void find_needed(composer *c, int from) {
     for (int i = 0; m->nodes[n].wanted && i < m->nodes[n].program->input_count; i++) c->needed[m->nodes[n].inputs[i]] = true;
 }
 
-/* Writes the lanes before node `next`. */
-static void write_lanes(composer *c, int next) {
+void tt_compose_lanes(tt_composer *c, int next) {
   if (tt_lane_group_is_empty(c->lanes)) return;
   find_needed(c, next);
   tt_lane_group_write(c->lanes, c->b, c->packs[TT_PACK_F32],
                       &(tt_lane_frame){c->needed, c->in_place, c->types, c->arrays});
 }
 
-static void add_lanes(composer *c, int n) {
+static void add_lanes(tt_composer *c, int n) {
   const tt_module_node *node = &c->m->nodes[n];
   const tt_program *p = node->program;
   int first_number = c->pack_next[TT_PACK_F32];
   if (tt_lane_group_add(c->lanes, p->lanes, node->inputs, node->first_output, first_number)) return;
-  write_lanes(c, n);
+  tt_compose_lanes(c, n);
   if (!tt_lane_group_add(c->lanes, p->lanes, node->inputs, node->first_output, first_number))
     hlo_fail(c->b, TT_INTERNAL, "the lanes of %s do not fit", p->name);
 }
 
-static void prepare_lanes(composer *c) {
+static void prepare_lanes(tt_composer *c) {
   const tt_module *m = c->m;
   c->lanes = tt_lane_group_create(c->arena, m->array_count);
   c->needed = tt_arena_alloc(c->arena, (size_t)m->array_count + 1);
@@ -249,21 +240,30 @@ static void prepare_lanes(composer *c) {
     if (m->aliases[o] >= 0) c->in_place[m->outputs[o]] = m->inputs[m->aliases[o]];
 }
 
-static void print_main(composer *c) {
+void tt_compose_nodes(tt_composer *c, int from, int to) {
+  for (int n = from; n < to; n++) {
+    const tt_module_node *node = &c->m->nodes[n];
+    if (node->wanted && node->program->mark) {
+      n = tt_compose_block(c, n);
+      continue;
+    }
+    if (node->wanted && node->program->lanes) {
+      add_lanes(c, n);
+    } else if (node->wanted) {
+      tt_compose_lanes(c, n);
+      call_node(c, node);
+    }
+    for (int p = 0; p < TT_PACK_COUNT; p++) c->pack_next[p] += node_numbers(node, p);
+  }
+}
+
+static void print_main(tt_composer *c) {
   const tt_module *m = c->m;
   find_types(c);
   declare_params(c);
   prepare_lanes(c);
-  for (int n = 0; n < m->node_count; n++) {
-    if (m->nodes[n].wanted && m->nodes[n].program->lanes) {
-      add_lanes(c, n);
-    } else if (m->nodes[n].wanted) {
-      write_lanes(c, n);
-      call_node(c, &m->nodes[n]);
-    }
-    for (int p = 0; p < TT_PACK_COUNT; p++) c->pack_next[p] += node_numbers(&m->nodes[n], p);
-  }
-  write_lanes(c, m->node_count);
+  tt_compose_nodes(c, 0, m->node_count);
+  tt_compose_lanes(c, m->node_count);
   if (m->closed) {
     return_closed(c);
     return;
@@ -286,7 +286,7 @@ static void print_function(const tt_program *p, int number, tt_strbuf *out) {
 
 tt_status tt_module_print(const tt_module *m, tt_strbuf *out) {
   tt_arena arena = TT_ARENA_INIT;
-  composer c = {.m = m, .arena = &arena, .b = hlo_builder_create(&arena, "main", true), .flag = HLO_NONE};
+  tt_composer c = {.m = m, .arena = &arena, .b = hlo_builder_create(&arena, "main", true), .flag = HLO_NONE, .drawn = HLO_NONE};
   hlo_builder_set_context(c.b, m->name);
   for (c.slot_count = 16; c.slot_count < 2 * (size_t)m->node_count;) c.slot_count *= 2;
   c.slots = tt_arena_alloc(&arena, sizeof *c.slots * c.slot_count);

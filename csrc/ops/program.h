@@ -46,6 +46,18 @@ typedef struct tt_result_info {
   const int64_t *sizes, *strides;
 } tt_result_info;
 
+/* A node of a module that is no call: where a branch or a loop begins, turns or ends. It has types, and nothing to run. */
+typedef enum tt_mark {
+  TT_MARK_NONE,
+  TT_MARK_IF,    /* reads the predicate */
+  TT_MARK_ELSE,  /* reads the first branch's results */
+  TT_MARK_WHILE, /* reads what is carried; makes what an iteration sees of it */
+  TT_MARK_DO,    /* reads whether there is another iteration */
+  TT_MARK_FOR,   /* reads what is carried, and what is taken apart along dimension 0; makes what an iteration sees of both */
+  TT_MARK_END    /* reads the second branch's or the iteration's results; makes the block's. FOR: those beyond what is carried
+                    are put together along dimension 0 */
+} tt_mark;
+
 /* main(storage arrays in input_storages' order, packs in order of tt_pack)
  *   -> (new tensors' arrays, written storages' arrays, flag) */
 typedef struct tt_program {
@@ -74,6 +86,10 @@ typedef struct tt_program {
   bool has_kernels;              /* calls kernels of ours that do more than another form would */
   bool is_pointwise;             /* its results need not come to memory when programs are fused */
   double cost;
+  tt_mark mark;
+  int carried;   /* FOR: how many of the inputs are carried */
+  int64_t steps; /* FOR: iterations; at most so many if it has a number, which tells how many */
+  int draws;     /* END of a FOR: random draws of each iteration */
 } tt_program;
 
 /* The arguments' storages in order of first appearance: arguments, then writes. Returns their number (at most

@@ -16,6 +16,7 @@ namespace tt {
 void register_hooks();
 void bind_cache(pybind11::module& m);
 void bind_aot(pybind11::module& m);
+void bind_block(pybind11::module& m);
 void bind_graph(pybind11::module& m);
 void bind_loaded(pybind11::module& m);
 }
@@ -184,6 +185,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   });
   tt::bind_cache(m);
   tt::bind_aot(m);
+  tt::bind_block(m);
   tt::bind_graph(m);
   tt::bind_loaded(m);
   m.def("_op_counts", &op_counts);

@@ -91,6 +91,8 @@ class _Capture:
         self.inputs: list[Input] = []
 
     def __enter__(self) -> "_Capture":
+        import torch_tpu._control  # noqa: F401: cond, while_loop and scan in captures
+
         self._threads = torch.autograd.set_multithreading_enabled(False)  # a capture is one thread's
         self._threads.__enter__()
         _core()._aot_begin()
@@ -207,7 +209,8 @@ class _Weights:
         keys = {t.untyped_storage().data_ptr(): k for k, t in self.whole.items() if self.shardings[k] != REPLICATED}
 
         def pack(t: torch.Tensor):
-            key = keys.get(t.untyped_storage().data_ptr()) if t.device.type == "tpu" else None
+            is_ours = t.device.type == "tpu" and type(t) in (torch.Tensor, torch.nn.Parameter)  # not one of a graph that is traced
+            key = keys.get(t.untyped_storage().data_ptr()) if is_ours else None
             return t if key is None else (key, t.shape, t.stride(), t.storage_offset())
 
         def unpack(packed):
@@ -235,10 +238,14 @@ def _labelled(phase: str, model: torch.nn.Module | None = None) -> Iterator[None
             continue
 
         def enter(*_, text=f"{phase} {name}") -> None:
+            if torch.compiler.is_dynamo_compiling():  # in a branch or loop, which belongs to the module around it
+                return
             stack.append(text)
             label(text)
 
         def leave(*_) -> None:
+            if torch.compiler.is_dynamo_compiling():
+                return
             stack.pop()
             label(stack[-1])
 
