@@ -1,6 +1,7 @@
 """Compiling for a TPU that isn't there: the text, the shardings and the report on any machine; the compiler where libtpu is
 installed."""
 
+import html
 import importlib.util
 import json
 import pathlib
@@ -296,7 +297,11 @@ def test_json_and_page_hold_what_the_table_says():
     assert d["verdict"] == "fits" and d["peak_bytes"] == 2**33 and d["roofline"]["limit"] == "compute" and d["hlo"] == HLO
     assert d["largest"][2] == {"name": "exp_avg of w", "bytes": 100, "shape": "f32[25]{0}"}
     assert [i["bytes"] for i in d["inputs"]] == r.input_bytes and d["chip"]["source"].startswith("https")
+    r.collectives = _hlo.collectives(_hlo.parse_module(HLO), 8)
     page = r.to_html()
+    for shown in ("set aside: 8.00 GiB", "most in use", "reduce-scatter", "%all-reduce-scatter.1 (input", "flop/byte", *_report.Roofline.ASSUMPTIONS):
+        assert html.escape(shown) in page, shown
+    assert all(a in str(r) for a in _report.Roofline.ASSUMPTIONS)
     assert page.count("<svg") == 2 and "HBM in use over the step" in page and "Roofline" in page
     assert "src=" not in page and "<script" not in page and "<link" not in page  # self-contained
     import xml.etree.ElementTree as xml

@@ -283,6 +283,7 @@ class Report:
                     f"{seconds_text(r.overlapped)} (limit: {r.limit}); without any overlap {seconds_text(r.serial)}: {parts}",
                 )
             )
+            rows.append(("assumed", "; ".join(Roofline.ASSUMPTIONS)))
         rows += [("what to change", a) for a in self.advice()]
         rows.append(
             (
