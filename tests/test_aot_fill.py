@@ -73,15 +73,14 @@ print(json.dumps({"compilations": s.compilations, "programs": len(s.programs), "
 def run(*command, **environment):
     for name in ("TORCH_TPU_TIER2_COMPILATION_CACHE", "TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT", "WORLD_SIZE"):
         environment.setdefault(name, "")
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, *map(str, command)], env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
     )
-    return done
 
 
-def fill(script, cache, library, *more, topology="mock:1x1", **environment):
+def fill(script, cache, library, *more, topology="mock:1x1", arguments=(), **environment):
     on = ("--topology", topology, "--cache", cache, "--library", library, "--jobs", 1, *more)
-    return run("-m", "torch_tpu", "aot", "fill", *on, script, TT_MOCK_OTHER_PLATFORM="1", **environment)
+    return run("-m", "torch_tpu", "aot", "fill", *on, script, *arguments, TT_MOCK_OTHER_PLATFORM="1", **environment)
 
 
 def on_tpu(script, cache, library, **environment):
@@ -129,6 +128,17 @@ def test_what_is_there_is_not_compiled_again(mock, tmp_path):
     assert times.keys() == {p.name for p in cache.glob("*.ttx")}
 
 
+def test_a_remote_store_is_filled(mock, tmp_path):
+    pytest.importorskip("fsspec")
+    script, address = tmp_path / "script.py", f"file://{tmp_path}/store"
+    script.write_text(LOOP)
+    done = fill(script, address, mock, XDG_CACHE_HOME=str(tmp_path / "here"))
+    assert done.returncode == 0, done.stderr
+    count = len(list((tmp_path / "store").iterdir()))
+    told = on_tpu(script, address, mock, XDG_CACHE_HOME=str(tmp_path / "there"))
+    assert told["compilations"] == 0 and told["hits"] == told["programs"] == count
+
+
 def test_other_devices_and_other_options_have_other_programs(mock, tmp_path):
     script, cache = tmp_path / "script.py", tmp_path / "cache"
     script.write_text(LOOP)
@@ -159,9 +169,9 @@ def test_what_a_rehearsal_cannot_know_ends_it(mock, tmp_path):
     done = fill(script, cache, mock)
     assert done.returncode == 2 and "a size that depends on data" in done.stderr and "ended with status 1" in done.stderr
     assert list(cache.glob("*.ttx"))  # what was asked for before that
-    script.write_text("print('nothing to do')")
-    done = fill(script, tmp_path / "other", mock)
-    assert done.returncode == 2 and "asked for no program" in done.stderr
+    script.write_text("import sys; print(sys.argv[1:])")
+    done = fill(script, tmp_path / "other", mock, arguments=("--steps", "3"))
+    assert done.returncode == 2 and "asked for no program" in done.stderr and "['--steps', '3']" in done.stdout
     assert fill(script, cache, tmp_path / "absent.so").returncode == 2
 
 
