@@ -49,6 +49,25 @@ best = F.scaled_dot_product_attention(x[None], x[None], x[None]).bernoulli().cum
 print(float(y.float().mean()), best.cpu().shape, int(places.sum()), bool((values > 0).any()))
 """
 
+WHOLE_STEP = """
+import torch
+import torch.nn.functional as F
+
+net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 4)).to("tpu")
+opt = torch.optim.AdamW(net.parameters(), lr=1e-3)
+
+@torch.tpu.compile_step
+def step(x, y):
+    loss = F.cross_entropy(net(x), y)
+    loss.backward()
+    opt.step()
+    opt.zero_grad()
+    return loss
+
+for _ in range(3):
+    print(step(torch.randn(8, 16).to("tpu"), torch.randint(0, 4, (8,)).to("tpu")).item())
+"""
+
 LOOP = """
 import torch
 
@@ -97,11 +116,12 @@ def on_tpu(script, cache, library, **environment):
     "text, environment",
     [
         (TRAINING, {}),
+        (WHOLE_STEP, {}),
         (EAGER, {}),
         (EAGER, {"TORCH_TPU_INTERNAL_XLA_OPTIONS": "some_option=3", "XLA_FLAGS": "--xla_some_flag=1"}),
         (LOOP, {"TORCH_TPU_DEFER_AND_FUSE": "1"}),
     ],
-    ids=["compiled", "eager", "options", "deferred"],
+    ids=["compiled", "whole step", "eager", "options", "deferred"],
 )
 def test_a_process_with_a_tpu_compiles_nothing(mock, tmp_path, text, environment):
     script, cache = tmp_path / "script.py", tmp_path / "cache"
@@ -109,7 +129,7 @@ def test_a_process_with_a_tpu_compiles_nothing(mock, tmp_path, text, environment
     done = fill(script, cache, mock, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     count = len(list(cache.glob("*.ttx")))
-    assert count > 3 and f"{count} of {count} programs are in" in done.stdout
+    assert count > 2 and f"{count} of {count} programs are in" in done.stdout
     told = on_tpu(script, cache, mock, **environment)
     assert told["compilations"] == 0 and told["dropped"] == 0
     assert told["hits"] == told["programs"] == count  # and no program is there in vain
