@@ -2,7 +2,7 @@
 # make demo    trains and runs three small models on tpu and on cpu, and compares them
 # make test    everything that CI checks
 # make conformance   sweeps over PyTorch's operator database that take long
-# make aot-large   asks whether steps of Llama-3-8B and Qwen3-30B-A3B fit TPUs that aren't there; an hour, if libtpu is installed
+# make aot-large   asks whether large models fit TPUs that aren't there; an hour or more, skipped without libtpu
 # make aot-check   compiles every operator's programs for three TPUs that aren't there; installs libtpu
 # make bench   measures this project beside its peers and writes docs/performance.md, which tells how peers are given
 # make bench-quick   measures a little and prints it
