@@ -3,7 +3,6 @@ would compile, libtpu compiles them, and they are stored where that process will
 
 import concurrent.futures
 import dataclasses
-import hashlib
 import os
 import pathlib
 import subprocess
@@ -55,12 +54,12 @@ def rehearse(command: Sequence[str], folder: str, library: str | None = None) ->
 
 def wanted(folder: str) -> list[Wanted]:
     """The distinct programs of a rehearsal, in the order in which they were asked for."""
-    found: dict[Wanted, None] = {}
+    distinct: dict[tuple[str, str], Wanted] = {}
     for path in sorted(pathlib.Path(folder).glob("*.mlir"), key=lambda p: p.stat().st_mtime_ns):
         options, name = path.with_suffix(".about").read_text().splitlines()[:2]
-        found.setdefault(Wanted(name, path.read_text(), options))
-    distinct = {hashlib.sha256(f"{w.options}\0{w.text}".encode()).digest(): w for w in reversed(found)}
-    return list(reversed(distinct.values()))
+        text = path.read_text()
+        distinct.setdefault((options, text), Wanted(name, text, options))
+    return list(distinct.values())
 
 
 def store(
