@@ -2,6 +2,7 @@
 # make demo    trains and runs three small models on tpu and on cpu, and compares them
 # make test    everything that CI checks
 # make conformance   sweeps over PyTorch's operator database that take long
+# make aot-large   asks whether large models fit TPUs that aren't there; an hour or more, skipped without libtpu
 # make aot-check   compiles every operator's programs for three TPUs that aren't there; installs libtpu
 # make bench   measures this project beside its peers and writes docs/performance.md, which tells how peers are given
 # make bench-quick   measures a little and prints it
@@ -22,7 +23,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 SOURCES := $(shell find csrc -name '*.[ch]' -o -name '*.cpp' -o -name CMakeLists.txt) CMakeLists.txt pyproject.toml
 
-.PHONY: setup demo test test-core test-python conformance aot-check bench bench-quick wheel docs clean help
+.PHONY: setup demo test test-core test-python conformance aot-check aot-large bench bench-quick wheel docs clean help
 help:
 	@sed -n 's/^# make/make/p' Makefile
 
@@ -69,6 +70,9 @@ test-python: setup
 
 conformance: setup
 	TORCH_TPU_TEST_EVERYTHING=1 $(PY) -m pytest tests/test_bounded_sizes.py
+
+aot-large: setup
+	TORCH_TPU_TEST_LARGE=1 $(PY) -m pytest -s tests/test_aot_large.py
 
 AOT_PROGRAMS := build/aot/programs
 aot-check: setup

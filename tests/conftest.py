@@ -1,6 +1,8 @@
 """Without the device there is nothing to test: the run fails instead of skipping."""
 
 import os
+import pathlib
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -34,6 +36,20 @@ def fresh_dynamo():
     torch._dynamo.utils.counters.clear()
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture(scope="session")
+def mock(tmp_path_factory):
+    """The core's mock plugin, built here; and the worker that the package installed."""
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if not compiler:
+        pytest.skip("no C compiler, to build the mock plugin with")
+    library = tmp_path_factory.mktemp("mock") / "mock.so"
+    csrc = pathlib.Path(__file__).parent.parent / "csrc"
+    sources = [*map(str, (csrc / "pjrt/mock").glob("*.c")), str(csrc / "base/dtype.c")]
+    command = [compiler, "-std=c17", "-D_GNU_SOURCE", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{csrc}", "-o", str(library)]
+    subprocess.run([*command, *sources, "-lpthread"], check=True, capture_output=True)
+    return str(library)
 
 
 def compiled(function, **options):

@@ -1,6 +1,7 @@
 """Compiling for a TPU that isn't there: the text, the shardings and the report on any machine; the compiler where libtpu is
 installed."""
 
+import html
 import importlib.util
 import json
 import pathlib
@@ -166,6 +167,7 @@ allocation 1: size 900, page 0, preallocated-temp:
  value: <3 early @0> (size=600,offset=0): f32[150]{0}
  value: <4 late{1} @0> (size=700,offset=0): f32[175]{0}
  value: <5 both @0> (size=200,offset=700): f32[50]{0}
+ value: <7 again @0> (size=700,offset=0): f32[175]{0}
 allocation 2: size 4096, color 1, page 0, preallocated-temp:
  value: <6 fast @0> (size=4096,offset=0): f32[1024]{0:S(1)}
 """
@@ -177,6 +179,7 @@ RANGES = """HloLiveRange (max 30):
     early{}:0-9
     late{1}:10-20
     both{}:5-30
+    again{}:15-22
     fast{}:0-30
   Live ranges at 12 (peak):
     late{1}: 700 bytes (cumulative: 700 bytes)
@@ -186,7 +189,7 @@ RANGES = """HloLiveRange (max 30):
 def test_memory_over_the_schedule():
     memory = _hlo.memory_of(_hlo.parse_buffers(BUFFERS), *_hlo.parse_ranges(RANGES))
     assert memory.argument_bytes == 100 and memory.length == 30
-    assert dict(zip(memory.positions, memory.temporary_bytes, strict=True)) == {0: 600, 5: 800, 10: 900, 21: 200, 31: 0}
+    assert dict(zip(memory.positions, memory.temporary_bytes, strict=True)) == {0: 600, 5: 800, 10: 900, 23: 200, 31: 0}  # late and again are one
     assert memory.peak_bytes == 1000
     assert [(b.name, b.size) for b in memory.largest] == [("late{1}", 700), ("both{}", 200), ("out{0}", 100)]
     memory.phases = [(2, "forward"), (12, "backward"), (25, "optimizer")]
@@ -245,6 +248,14 @@ def test_every_chip_has_all_its_numbers_and_where_they_are_from():
     assert half.bf16_flops * 2 == aot.CHIPS["tpu7x"].bf16_flops and half.hbm_bytes == 96 * 2**30
 
 
+def test_what_a_device_sets_aside():
+    assert a_report({**TOLD, "peak_bytes": 5}).peak_bytes == 20 + 20 - 20 + 2**30 + 10  # the block with its gaps, and code
+    assert a_report({**TOLD, "temp_bytes": -1}).peak_bytes == 2**33  # all that is told
+    r = a_report({**TOLD, "peak_bytes": 31 * 2**30})
+    assert r.fits and any('effort="full"' in a for a in r.advice()) and "what to change" in str(r)
+    assert not a_report(TOLD).advice()
+
+
 def test_a_program_that_does_not_fit_gets_advice():
     error = aot.OutOfHbm(
         "compilation failed: E1000: Ran out of memory in memory space hbm. Used 40.50G of 31.25G hbm.", "out of memory"
@@ -253,10 +264,22 @@ def test_a_program_that_does_not_fit_gets_advice():
     assert r.verdict == "too large" and not r.fits and r.roofline is None
     assert r.peak_bytes == int(40.5 * 2**30)
     text = str(r)
-    assert "does NOT fit" in text and 'sharding="fsdp"' in text and "recompute=True" in text and "w  (1024, 1024)" in text
+    assert "does NOT fit" in text and "w  (1024, 1024)" in text
+    assert 'sharding="fsdp" splits' in text and "768.00 KiB of each become about 96.00 KiB" in text
+    assert "shorter sequences: about 79% of the tokens" in text and "devices or more" not in text
+    r.batch = 64
+    assert any(a.startswith("a smaller batch: about 79%") and "(48 instead of 64)" in a for a in r.advice())  # 50, in eights
+    r.memory = _hlo.Memory(0, [0], [2**34], 1, [_hlo.Buffer("a", 2**34, "", None, label="forward layers.0 aten::mm")])
+    assert any("recompute=True" in a and "16.00 GiB" in a for a in r.advice())
+    r.recompute = True
+    assert not any("recompute=True" in a for a in r.advice())
     r.topology = aot.Topology("v6e:2x4", 8, "", "", 2**18, 117)
-    assert any("parameters and optimizer state alone" in a for a in r.advice())
+    assert any("parameters and optimizer state alone" in a and "no batch fits" in a for a in r.advice())
+    assert any("in bfloat16 take 256.00 KiB less" in a for a in r.advice())
+    assert json.loads(r.to_json())["advice"] == r.advice() and "what to change" in r.to_html()
     assert a_report(aot.ProgramRefused("no such thing", "not implemented")).verdict == "refused"
+    one = a_report(error)  # fsdp already
+    assert not any("splits" in a for a in one.advice()) and any(a.startswith("16 devices or more") for a in one.advice())
 
 
 def test_sizes_in_the_compilers_words():
@@ -274,7 +297,11 @@ def test_json_and_page_hold_what_the_table_says():
     assert d["verdict"] == "fits" and d["peak_bytes"] == 2**33 and d["roofline"]["limit"] == "compute" and d["hlo"] == HLO
     assert d["largest"][2] == {"name": "exp_avg of w", "bytes": 100, "shape": "f32[25]{0}"}
     assert [i["bytes"] for i in d["inputs"]] == r.input_bytes and d["chip"]["source"].startswith("https")
+    r.collectives = _hlo.collectives(_hlo.parse_module(HLO), 8)
     page = r.to_html()
+    for shown in ("set aside: 8.00 GiB", "most in use", "reduce-scatter", "%all-reduce-scatter.1 (input", "flop/byte", *_report.Roofline.ASSUMPTIONS):
+        assert html.escape(shown) in page, shown
+    assert all(a in str(r) for a in _report.Roofline.ASSUMPTIONS)
     assert page.count("<svg") == 2 and "HBM in use over the step" in page and "Roofline" in page
     assert "src=" not in page and "<script" not in page and "<link" not in page  # self-contained
     import xml.etree.ElementTree as xml
@@ -456,14 +483,36 @@ for mode in ("replicated", "data", "fsdp"):
 
 @needs_libtpu
 def test_too_large_for_a_tpu_is_a_verdict():
+    """Weights that are too large; and a batch that is, where what is advised fits."""
     python_output(
         """
+import re
 import torch
 from torch_tpu import aot
 with torch.device("meta"): net, x = torch.nn.Linear(65536, 65536), torch.empty(8, 65536)
 r = aot.compile(net, (x,), topology="v5e:1x1")
 assert r.verdict == "too large" and r.peak_bytes >= 16 * 2**30, r
-assert "does NOT fit" in str(r) and r.largest()[0][0] == "weight" and r.advice()
+assert "does NOT fit" in str(r) and r.largest()[0][0] == "weight"
+assert any("no batch fits" in a for a in r.advice()) and any("bfloat16 take 8.00 GiB less" in a for a in r.advice()), r.advice()
+
+class Deep(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.GELU(), torch.nn.Linear(2048, 512)) for _ in range(4))
+    def forward(self, x):
+        for l in self.layers: x = x + l(x)
+        return x.square().mean()
+def step(batch):
+    with torch.device("meta"): net, x = Deep(), torch.empty(batch, 512)
+    return aot.compile(net, (x,), topology="v5e:1x1", mode="train_step")
+r = step(1 << 20)
+assert r.verdict == "too large" and r.peak_bytes > 1.2 * r.topology.memory_bytes > 0, r
+(name, size, shape), *_ = r.largest()
+assert size == 8 << 30 and re.match("forward layers.|backward ", name) and "f32[1048576,2048]" in shape, r
+assert any("recompute=True" in a for a in r.advice()) and any(a.startswith("2 devices with") for a in r.advice())
+batch = int(re.search(r"[(](\\d+) instead of 1048576", "".join(r.advice()))[1]) // 1024 * 1024
+assert step(batch).fits, batch
+assert not step(batch * 5 // 4).fits
 """,
         timeout=300,
     )

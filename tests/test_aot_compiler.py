@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -14,21 +13,6 @@ from conftest import python_output
 from torch_tpu import aot
 from torch_tpu.aot import _check
 
-ROOT = pathlib.Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="session")
-def mock(tmp_path_factory):
-    """The core's mock plugin, built here; and the worker that the package installed."""
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if not compiler:
-        pytest.skip("no C compiler, to build the mock plugin with")
-    library = tmp_path_factory.mktemp("mock") / "mock.so"
-    csrc = ROOT / "csrc"
-    sources = [*map(str, (csrc / "pjrt/mock").glob("*.c")), str(csrc / "base/dtype.c")]
-    command = [compiler, "-std=c17", "-D_GNU_SOURCE", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{csrc}", "-o", str(library)]
-    subprocess.run([*command, *sources, "-lpthread"], check=True, capture_output=True)
-    return str(library)
 
 
 GOOD = "module { func.func public @main(%a: tensor<4xi32> {tf.aliasing_output = 0 : i32}, %b: tensor<8xf32>) -> tensor<4xi32> { return %a : tensor<4xi32> } }"

@@ -3,7 +3,9 @@
  *
  * It answers with one line of JSON to begin with, and one for each line that it reads from standard input:
  *   program's file \t file for the compiled program, or nothing \t replicas \t partitions \t use_spmd \t effort \t options
- * An answer has "error" and "code" (a status' name), or what the plugin tells. What plugins print goes to standard error. */
+ *   \t compile cache's folder, or nothing \t name
+ * With a folder, the program is stored there as a machine with these devices looks for it, and only compiled if it isn't
+ * there. An answer has "error" and "code" (a status' name), or what the plugin tells. What plugins print goes to standard error. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,7 @@
 
 #include "base/arena.h"
 #include "base/strbuf.h"
-#include "pjrt/pjrt.h"
+#include "cache/cache.h"
 
 /* ---- answers ------------------------------------------------------------------------------------------------- */
 
@@ -66,11 +68,11 @@ static tt_status write_file(const char *path, const void *data, size_t size) {
 /* ---- a request ----------------------------------------------------------------------------------------------- */
 
 typedef struct request {
-  const char *program, *stored;
+  const char *program, *stored, *cache, *name;
   tt_compile_options options;
 } request;
 
-enum { FIELDS = 7 };
+enum { FIELDS = 9 };
 
 static tt_status request_parse(char *line, request *out) {
   char *fields[FIELDS];
@@ -80,6 +82,8 @@ static tt_status request_parse(char *line, request *out) {
   if (count < FIELDS) return tt_status_make(TT_INVALID_ARGUMENT, "a request has %d fields, this one %d", FIELDS, count);
   *out = (request){.program = fields[0],
                    .stored = *fields[1] ? fields[1] : NULL,
+                   .cache = *fields[7] ? fields[7] : NULL,
+                   .name = fields[8],
                    .options = {.replicas = atoi(fields[2]), .partitions = atoi(fields[3]),
                                .use_spmd = atoi(fields[4]) != 0,
                                .effort = atoi(fields[5]), .env_overrides = *fields[6] ? fields[6] : NULL}};
@@ -123,17 +127,40 @@ static tt_status store(tt_compiled *c, const char *path, tt_strbuf *s) {
   return status;
 }
 
-static tt_status serve(tt_topology *t, const request *r, tt_strbuf *s) {
-  tt_strbuf program = TT_STRBUF_INIT;
-  tt_compiled *c = NULL;
-  tt_status status = read_file(r->program, &program);
+static tt_status store_in_cache(tt_compiled *c, const request *r, const tt_cache_subject *subject, double took, tt_strbuf *s) {
+  uint8_t *data;
+  size_t size;
+  TT_TRY(tt_compiled_serialize(c, &data, &size));
+  put_number(s, "stored_bytes", (double)size);
+  tt_status status = tt_cache_put(r->cache, subject, data, size, (int64_t)(took * 1e9));
+  free(data);
+  return status;
+}
+
+static tt_status compile(tt_topology *t, const request *r, const tt_cache_subject *subject, tt_strbuf *s) {
+  tt_compiled *c;
   double start = seconds();
-  if (!status) status = tt_topology_compile(t, program.data, program.size, &r->options, &c);
-  put_number(s, "seconds", seconds() - start);
-  tt_strbuf_free(&program);
+  tt_status status = tt_topology_compile(t, subject->program, subject->size, &r->options, &c);
+  double took = seconds() - start;
+  put_number(s, "seconds", took);
   if (!status) status = put_facts(c, s);
   if (!status && r->stored) status = store(c, r->stored, s);
+  if (!status && r->cache) status = store_in_cache(c, r, subject, took, s);
   tt_compiled_destroy(c);
+  return status;
+}
+
+static tt_status serve(tt_topology *t, const request *r, tt_strbuf *s) {
+  tt_strbuf program = TT_STRBUF_INIT;
+  tt_status status = read_file(r->program, &program);
+  tt_cache_subject subject = {tt_topology_machine(t), program.data, program.size, &r->options, r->name};
+  bool known = false;
+  char file[TT_CACHE_FILE_NAME];
+  if (!status && r->cache) status = tt_cache_look_up(r->cache, &subject, file, &known);
+  if (!status && r->cache) put_text(s, "entry", file);
+  if (!status && known) put_number(s, "known", 1);
+  if (!status && !known) status = compile(t, r, &subject, s);
+  tt_strbuf_free(&program);
   return status;
 }
 

@@ -59,8 +59,8 @@ TT_TEST(answers_tell_what_the_plugin_tells) {
   TT_CHECK(mkdtemp(folder));
   put("good", program);
   tt_strbuf lines = TT_STRBUF_INIT;
-  request(&lines, "good", "\t1\t1\t0\t0\t");
-  tt_strbuf_printf(&lines, "%s/good\t%s/stored\t1\t4\t1\t19\tsome_option=true\n", folder, folder);
+  request(&lines, "good", "\t1\t1\t0\t0\t\t\t");
+  tt_strbuf_printf(&lines, "%s/good\t%s/stored\t1\t4\t1\t19\tsome_option=true\t\t\n", folder, folder);
   int status;
   tt_strbuf out = run("mock:2x2", lines.data, &status);
   TT_CHECK_INT_EQ(status, 0);
@@ -78,14 +78,14 @@ TT_TEST(a_failure_is_an_answer_and_the_next_request_is_served) {
   put("bad", "no program \"at all\"");
   put("empty", "");
   tt_strbuf lines = TT_STRBUF_INIT;
-  request(&lines, "bad", "\t1\t1\t0\t0\t");
-  request(&lines, "empty", "\t1\t1\t0\t0\t");
-  request(&lines, "absent", "\t1\t1\t0\t0\t");
-  request(&lines, "good", "\t1\t9\t1\t0\t");
-  request(&lines, "good", "\t1\t1\t0\t0\tnot an option");
+  request(&lines, "bad", "\t1\t1\t0\t0\t\t\t");
+  request(&lines, "empty", "\t1\t1\t0\t0\t\t\t");
+  request(&lines, "absent", "\t1\t1\t0\t0\t\t\t");
+  request(&lines, "good", "\t1\t9\t1\t0\t\t\t");
+  request(&lines, "good", "\t1\t1\t0\t0\tnot an option\t\t");
   tt_strbuf_add(&lines, "too\tfew\n");
-  request(&lines, "good", "/no/such/folder/file\t1\t1\t0\t0\t");
-  request(&lines, "good", "\t1\t1\t0\t0\t");
+  request(&lines, "good", "/no/such/folder/file\t1\t1\t0\t0\t\t\t");
+  request(&lines, "good", "\t1\t1\t0\t0\t\t\t");
   int status;
   tt_strbuf out = run("mock:2x2", lines.data, &status);
   TT_CHECK_INT_EQ(status, 0);
@@ -95,10 +95,35 @@ TT_TEST(a_failure_is_an_answer_and_the_next_request_is_served) {
   check_has(&out, "cannot read the program");
   check_has(&out, "for 9 devices, the topology has 4");
   check_has(&out, "not of the form name=value");
-  check_has(&out, "a request has 7 fields, this one 2");
+  check_has(&out, "a request has 9 fields, this one 2");
   check_has(&out, "cannot write");
   check_has(&out, "\"code\": \"invalid argument\"}");
   check_has(&out, "\"peak_bytes\": 48");
+  tt_strbuf_free(&lines);
+  tt_strbuf_free(&out);
+}
+
+/* With a folder: compiled once, stored under the same name for the same options, and found from then on. */
+TT_TEST(a_cache_is_filled) {
+  tt_strbuf lines = TT_STRBUF_INIT;
+  for (int i = 0; i < 4; i++)
+    tt_strbuf_printf(&lines, "%s/good\t\t1\t1\t0\t0\t%s\t%s/cache\taten::add\n", folder, i == 2 ? "a=1" : "", folder);
+  int status;
+  tt_strbuf out = run("mock:1x1", lines.data, &status);
+  TT_CHECK_INT_EQ(status, 0);
+  char *entries[4], *answer = strchr(out.data, '\n'); /* behind the first line */
+  bool known[4];
+  for (int i = 0; i < 4; i++) {
+    answer++;
+    char *end = strchr(answer, '\n');
+    *end = 0;
+    entries[i] = strstr(answer, "\"entry\": \"");
+    known[i] = strstr(answer, "\"known\": 1");
+    TT_CHECK(entries[i] && known[i] == !strstr(answer, "\"seconds\""));
+    answer = end;
+  }
+  TT_CHECK(!known[0] && known[1] && !known[2] && known[3]);
+  TT_CHECK(!strncmp(entries[0], entries[1], 58) && strncmp(entries[0], entries[2], 58));
   tt_strbuf_free(&lines);
   tt_strbuf_free(&out);
 }
@@ -115,7 +140,7 @@ TT_TEST(an_abort_ends_the_worker_only) {
   tt_strbuf lines = TT_STRBUF_INIT, text = TT_STRBUF_INIT;
   tt_strbuf_printf(&text, "// mock: abort\n%s", program);
   put("abort", text.data);
-  request(&lines, "abort", "\t1\t1\t0\t0\t");
+  request(&lines, "abort", "\t1\t1\t0\t0\t\t\t");
   int status;
   tt_strbuf out = run("mock:2x2", lines.data, &status);
   TT_CHECK(status != 0);

@@ -38,6 +38,8 @@ typedef enum tt_env_type { TT_ENV_STRING, TT_ENV_CHOICE, TT_ENV_BOOL, TT_ENV_BYT
   X(TORCH_TPU_KEEP_HOST_MEMORY, BYTES, "1GiB",                                                                      \
     "CPU plugins: freed memory that the process keeps for the next program (glibc); 0: as malloc would")            \
   X(TORCH_TPU_LOG, STRING, "", "what to log on stderr")                                                             \
+  X(TORCH_TPU_INTERNAL_REHEARSE_TO, STRING, "",                                                                     \
+    "no plugin: programs that a TPU would need are written to this folder, results are zeros (aot fill)")           \
   X(TORCH_TPU_DUMP_TO, STRING, "", "folder that gets the StableHLO text of every compiled program")
 
 typedef enum tt_env_id {

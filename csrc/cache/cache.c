@@ -90,17 +90,6 @@ static bool tier_open(tier *t, const char *folder, int64_t limit, bool mine) {
   return t->on = tt_folder_open(&t->folder, strcpy(tt_malloc(strlen(folder) + 1), folder), limit, mine);
 }
 
-/* What people read of the plugin. */
-static char *describe_plugin(tt_client *client) {
-  const tt_plugin *plugin = tt_client_plugin(client);
-  const char *path = tt_plugin_path(plugin), *slash = strrchr(path, '/');
-  int major, minor;
-  tt_strbuf s = TT_STRBUF_INIT;
-  tt_plugin_version(plugin, &major, &minor);
-  tt_strbuf_printf(&s, "%s, PJRT %d.%d, %s", tt_client_platform(client), major, minor, slash ? slash + 1 : path);
-  return s.data;
-}
-
 tt_cache *tt_cache_create(tt_client *client, const tt_cache_options *o) {
   tt_cache *c = tt_calloc(1, sizeof *c);
   c->client = client;
@@ -116,9 +105,10 @@ tt_cache *tt_cache_create(tt_client *client, const tt_cache_options *o) {
   if (two) c->tiers[0].folder.limit = memory_limit(o->tier2);
   c->any_on = two || three;
   if (!c->any_on) return c;
-  c->identity = tt_cache_identity(client);
+  tt_machine machine = tt_client_machine(client);
+  c->identity = tt_cache_identity(&machine);
   c->note_identity = tt_cache_note_identity(o->host);
-  c->plugin = describe_plugin(client);
+  c->plugin = tt_cache_describe(&machine);
   return c;
 }
 

@@ -116,6 +116,26 @@ typedef struct tt_cache_program {
 /* All programs so far, in order of first use; the array is malloc'ed. */
 size_t tt_cache_programs(const tt_cache *c, tt_cache_program **out_programs);
 
+/* ---- filling a folder for other machines ------------------------------------------------------------------------ */
+
+/* A program as tt_cache_compile is asked for it on a machine that may be elsewhere. */
+typedef struct tt_cache_subject {
+  tt_machine machine;
+  const char *program;
+  size_t size;
+  const tt_compile_options *options;
+  const char *name;
+} tt_cache_subject;
+
+enum { TT_CACHE_FILE_NAME = 56 }; /* bytes of an entry's file name, with its NUL */
+
+/* The file that such a machine looks for in tier 3's folder, and whether a good one is there. */
+tt_status tt_cache_look_up(const char *root, const tt_cache_subject *s, char out_file[TT_CACHE_FILE_NAME],
+                           bool *out_there) TT_MUST_USE;
+/* Stores what tt_compiled_serialize gave. The environment's XLA_FLAGS and LIBTPU_INIT_ARGS are part of the key. */
+tt_status tt_cache_put(const char *root, const tt_cache_subject *s, const void *payload, size_t payload_size,
+                       int64_t compile_ns) TT_MUST_USE;
+
 /* ---- looking after a folder (no plugin is needed) --------------------------------------------------------------- */
 
 typedef struct tt_cache_entry_info {

@@ -113,10 +113,15 @@ static tt_status try_program(tt_cache *c, int n, const tt_cache_waiter *waiter) 
 }
 static void run_program(tt_cache *c, int n) { TT_CHECK_OK(try_program(c, n, NULL)); }
 
+MAYBE_UNUSED static uint64_t identity_of(const tt_client *client) {
+  tt_machine machine = tt_client_machine(client);
+  return tt_cache_identity(&machine);
+}
+
 MAYBE_UNUSED static tt_cache_key program_key(tt_client *client, int n) {
   char *text = program_text(n);
   tt_cache_key key = {{0}};
-  TT_CHECK_OK(tt_cache_key_make(tt_cache_identity(client), text, strlen(text), NULL, &key));
+  TT_CHECK_OK(tt_cache_key_make(identity_of(client), text, strlen(text), NULL, &key));
   free(text);
   return key;
 }

@@ -96,8 +96,8 @@ TT_TEST(names_of_tier_2) {
 static bool same_key(const tt_cache_key *a, const tt_cache_key *b) { return tt_cache_key_equal(a, b); }
 
 CACHE_TEST(keys_tell_apart_what_matters) {
-  uint64_t here = tt_cache_identity(b->client);
-  TT_CHECK(here == tt_cache_identity(b->client));
+  uint64_t here = identity_of(b->client);
+  TT_CHECK(here == identity_of(b->client));
   const tt_compile_options options[] = {{0}, {.env_overrides = "xla_a=1"}, {.env_overrides = "xla_a=2"}, {.partitions = 2}};
   tt_cache_key keys[5];
   for (int i = 0; i < 4; i++) TT_CHECK_OK(tt_cache_key_make(here, "text", 4, &options[i], &keys[i]));
@@ -108,13 +108,51 @@ CACHE_TEST(keys_tell_apart_what_matters) {
   TT_CHECK(same_key(&keys[0], &keys[1]));
 
   setenv("XLA_FLAGS", "--xla_something", 1); /* a plugin compiles otherwise with it */
-  TT_CHECK(tt_cache_identity(b->client) != here);
+  TT_CHECK(identity_of(b->client) != here);
   unsetenv("XLA_FLAGS");
-  TT_CHECK(tt_cache_identity(b->client) == here);
+  TT_CHECK(identity_of(b->client) == here);
   mock.other_platform(true);
   tt_client *other = open_client(getenv("TT_MOCK_PLUGIN"));
-  TT_CHECK(tt_cache_identity(other) != here);
+  TT_CHECK(identity_of(other) != here);
   tt_client_destroy(other);
+  mock.reset();
+}
+
+/* What was compiled for a topology is what a client of such devices finds: it compiles nothing. */
+CACHE_TEST(a_folder_is_filled_for_devices_that_are_not_there) {
+  mock.other_platform(true);
+  tt_client *client = open_client(getenv("TT_MOCK_PLUGIN"));
+  tt_topology *t = NULL;
+  TT_CHECK_OK(tt_topology_open(tt_client_plugin(client), "mock:1x1", &t));
+  for (int n = 0; n < 3; n++) {
+    char *text = program_text(n), file[TT_CACHE_FILE_NAME];
+    tt_cache_subject subject = {tt_topology_machine(t), text, strlen(text), NULL, "test"};
+    bool there = true;
+    tt_compiled *compiled;
+    uint8_t *payload;
+    size_t size;
+    TT_CHECK_OK(tt_cache_look_up(b->folder, &subject, file, &there));
+    TT_CHECK(!there);
+    TT_CHECK_OK(tt_topology_compile(t, text, strlen(text), NULL, &compiled));
+    TT_CHECK_OK(tt_compiled_serialize(compiled, &payload, &size));
+    TT_CHECK_OK(tt_cache_put(b->folder, &subject, payload, size, 7));
+    TT_CHECK_OK(tt_cache_look_up(b->folder, &subject, file, &there));
+    TT_CHECK(there);
+    tt_compiled_destroy(compiled);
+    free(payload);
+    free(text);
+  }
+  tt_topology_close(t);
+  TT_CHECK_INT_EQ(look(b->folder).entries, 3);
+  tt_cache *c = tier3_cache(client, b->folder);
+  for (int n = 0; n < 3; n++) run_program(c, n);
+  TT_CHECK(compilations(c) == 0 && tt_cache_tier(c, 3).hits == 3);
+  tt_cache_destroy(c);
+  TT_CHECK_OK(tt_topology_open(tt_client_plugin(client), "mock:2x1", &t)); /* other devices have other programs */
+  tt_machine two = tt_topology_machine(t);
+  TT_CHECK(tt_cache_identity(&two) != identity_of(client));
+  tt_topology_close(t);
+  tt_client_destroy(client);
   mock.reset();
 }
 
@@ -132,7 +170,7 @@ CACHE_TEST(keys_know_the_plugin_by_its_contents) {
     fwrite(bytes.data, 1, bytes.size, f);
     fclose(f);
     tt_client *c = open_client(copies[i]);
-    TT_CHECK((tt_cache_identity(c) == tt_cache_identity(b->client)) == (i == 0));
+    TT_CHECK((identity_of(c) == identity_of(b->client)) == (i == 0));
     tt_client_destroy(c);
     free(copies[i]);
   }

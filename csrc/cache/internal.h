@@ -7,8 +7,6 @@
 
 #include "cache/cache.h"
 
-enum { TT_CACHE_FILE_NAME = 56 }; /* bytes of an entry's file name, with its NUL */
-
 static inline bool tt_cache_key_equal(const tt_cache_key *a, const tt_cache_key *b) {
   return a->words[0] == b->words[0] && a->words[1] == b->words[1] && a->words[2] == b->words[2];
 }
@@ -18,7 +16,9 @@ int64_t tt_cache_today(void); /* nanoseconds since 1970 */
 /* ---- key ------------------------------------------------------------------------------------------------------ */
 
 /* All that decides whether a compiled program may be used here, but for its options: plugin, devices, machine. */
-uint64_t tt_cache_identity(tt_client *client);
+uint64_t tt_cache_identity(const tt_machine *m);
+/* The same for people; malloc'ed. */
+char *tt_cache_describe(const tt_machine *m);
 /* The same for notes: this library, and the program around it. */
 uint64_t tt_cache_note_identity(const char *host);
 /* Fails if the options can't be understood. */

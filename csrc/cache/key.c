@@ -15,7 +15,7 @@
 #include "cache/internal.h"
 
 /* Counts up when what a key or a stored program means changes: old entries are then never found again. */
-enum { KEY_VERSION = 1 };
+enum { KEY_VERSION = 2 };
 
 /* A file's size and samples of its contents, the first and the last among them: a plugin is hundreds of megabytes, and
  * reading all of it would take longer than compiling. An ELF file's build id, if it has one, lies in the first sample. */
@@ -54,23 +54,38 @@ static void add_cpu(tt_strbuf *s) {
   fclose(f);
 }
 
-uint64_t tt_cache_identity(tt_client *client) {
-  static const char *const variables[] = {"XLA_FLAGS", "LIBTPU_INIT_ARGS", "NPROC"}; /* plugins read them */
+static void add_variable(tt_strbuf *s, const char *name) {
+  const char *value = getenv(name);
+  tt_strbuf_printf(s, " %s=%s", name, value ? value : "");
+}
+
+/* Programs for a TPU can be compiled where there is none, so all of this must be known there too. A client's own words
+ * about its version are not; the plugin's file tells as much. */
+uint64_t tt_cache_identity(const tt_machine *m) {
   tt_strbuf s = TT_STRBUF_INIT;
-  const tt_plugin *plugin = tt_client_plugin(client);
   int major, minor;
-  tt_plugin_version(plugin, &major, &minor);
-  tt_strbuf_printf(&s, "%d pjrt %d.%d %s %s devices %d %s", KEY_VERSION, major, minor, tt_client_platform(client),
-                   tt_client_platform_version(client), tt_client_device_count(client), tt_client_device_kind(client, 0));
-  for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
-    const char *value = getenv(variables[i]);
-    tt_strbuf_printf(&s, " %s=%s", variables[i], value ? value : "");
+  tt_plugin_version(m->plugin, &major, &minor);
+  tt_strbuf_printf(&s, "%d pjrt %d.%d %s devices %d %s", KEY_VERSION, major, minor, m->platform, m->device_count, m->device_kind);
+  add_variable(&s, "XLA_FLAGS"); /* plugins read these */
+  add_variable(&s, "LIBTPU_INIT_ARGS");
+  add_file(&s, tt_plugin_path(m->plugin));
+  if (m->is_cpu) {
+    add_variable(&s, "NPROC");
+    tt_strbuf_printf(&s, " %s", m->version);
+    add_cpu(&s);
   }
-  add_file(&s, tt_plugin_path(plugin));
-  if (tt_client_is_cpu(client)) add_cpu(&s);
   uint64_t identity = tt_hash_bytes(s.data, s.size).lo;
   tt_strbuf_free(&s);
   return identity;
+}
+
+char *tt_cache_describe(const tt_machine *m) {
+  const char *path = tt_plugin_path(m->plugin), *slash = strrchr(path, '/');
+  int major, minor;
+  tt_strbuf s = TT_STRBUF_INIT;
+  tt_plugin_version(m->plugin, &major, &minor);
+  tt_strbuf_printf(&s, "%s, PJRT %d.%d, %s", m->platform, major, minor, slash ? slash + 1 : path);
+  return s.data;
 }
 
 uint64_t tt_cache_note_identity(const char *host) {

@@ -1,6 +1,10 @@
 /* Abstract devices: programs of a TPU are captured without a plugin, and nothing has contents. */
+#include <dirent.h>
+#include <unistd.h>
+
 #include "base/strbuf.h"
 #include "eager/graph.h"
+#include "eager/loaded.h"
 #include "ops/shard.h"
 #include "eager/eager_fixture.h"
 
@@ -103,6 +107,66 @@ ABSTRACT_TEST(arrays_are_placed_on_devices) {
   for (int i = 0; i < 3; i++) tt_storage_destroy(storages[i]);
   drop(&like), drop(&x);
 }
+
+/* ---- rehearsals ---------------------------------------------------------------------------------------------------- */
+
+/* Counts the folder's files that end so, and removes them. */
+static int take_files(const char *folder, const char *ending) {
+  int count = 0;
+  DIR *dir = opendir(folder);
+  for (const struct dirent *e; (e = readdir(dir));) {
+    const char *dot = strrchr(e->d_name, '.');
+    if (!dot || strcmp(dot, ending)) continue;
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+    count += !unlink(path);
+  }
+  closedir(dir);
+  return count;
+}
+
+static void check_zeros(const tensor *t, int64_t count) {
+  tt_host_view view;
+  TT_CHECK_OK(tt_storage_map(t->storage, TT_F32, &view));
+  for (int64_t i = 0; i < count; i++) TT_CHECK(((const float *)view.data)[i] == 0);
+  tt_storage_unmap(&view);
+}
+
+/* Calls run, each kind is written down once, in place and with numbers, and what is read is zero; deferred ones in regions. */
+static void rehearse(bool defer, int programs) {
+  char folder[] = "/tmp/tt_rehearse_XXXXXX";
+  TT_CHECK(mkdtemp(folder));
+  tt_device *d = NULL;
+  TT_CHECK_OK(tt_device_open(&(tt_device_options){.abstract = true, .rehearse_dir = folder, .defer = defer}, &d));
+  tensor x = tensor_over(tt_storage_create(d, 32), TT_F32, 2, (const int64_t[]){2, 4});
+  TT_CHECK_OK(tt_storage_upload(x.storage, TT_F32, 2, x.sizes, (const float[]){1, 2, 3, 4, 5, 6, 7, 8}));
+  for (int i = 0; i < 3; i++) {
+    tensor y = CALL(d, "exp", arg(&x)), z = CALL(d, "mul.Tensor", arg(&y), ARG_FLOAT(2.5 + i));
+    check_zeros(&z, 8);
+    drop(&y), drop(&z);
+  }
+  TT_CHECK_OK(tt_device_synchronize(d));
+  TT_CHECK_INT_EQ(take_files(folder, ".mlir"), programs);
+  TT_CHECK_INT_EQ(take_files(folder, ".about"), programs);
+  check_refused(tt_device_flush(d, TT_FLUSH_DATA), "a size that depends on data");
+  tt_loaded *module;
+  check_refused(tt_loaded_create(d, "module {}", 9, &module), "a StableHLO module");
+  TT_CHECK(!rmdir(folder));
+  if (!defer) { /* nowhere to write to */
+    tt_arg args[1] = {arg(&x)};
+    tt_call call = {.op = tt_op_find("neg"), .args = args, .arg_count = 1};
+    tt_new_result result;
+    int count;
+    tt_status status = tt_dispatch(d, &call, NULL, &result, 1, &count);
+    TT_CHECK(status && strstr(tt_status_message(status), "a rehearsal can't write"));
+    tt_status_free(status);
+  }
+  drop(&x);
+  device_end(d);
+}
+
+TT_TEST(a_rehearsal_writes_down_what_would_be_compiled) { rehearse(false, 2); }
+TT_TEST(a_rehearsal_has_regions) { rehearse(true, 1); }
 
 TT_TEST(a_device_with_contents_takes_no_declarations) {
   tt_device *d = mock_open();

@@ -9,6 +9,7 @@ enum { CHECKS_DRAIN_AT = 256 };
 
 tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_code *code) {
   int32_t failed = 0;
+  if (!d->client) return TT_OK; /* a rehearsal: it has no contents */
   TT_TRY(tt_buffer_await(d->client, flag->buffer));
   const void *data;
   tt_status status = tt_buffer_host_pointer(d->client, flag->buffer, &data);

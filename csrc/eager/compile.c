@@ -27,7 +27,7 @@ static void module_dump(const tt_device *d, const char *name, const tt_strbuf *t
 enum { QUICK_COST = 3000 };
 
 static tt_status source_compile(tt_device *d, const tt_source *source, tt_code *c, const tt_cache_waiter *waiter) {
-  if (!d->client) return tt_device_is_abstract(source->name);
+  if (!d->client && !d->rehearse_dir) return tt_device_is_abstract(source->name);
   tt_strbuf text = TT_STRBUF_INIT, overrides = TT_STRBUF_INIT;
   tt_status status = source->print(source->what, &text);
   if (!status) {
@@ -36,7 +36,8 @@ static tt_status source_compile(tt_device *d, const tt_source *source, tt_code *
     const char *base = !c->is_graph && c->cost <= QUICK_COST ? d->quick_options : d->xla_options; /* the user's come last and win */
     tt_strbuf_printf(&overrides, "xla_allow_excess_precision=%s %s", c->excess_precision ? "true" : "false", base ? base : "");
     tt_compile_options options = {.env_overrides = overrides.data};
-    status = tt_cache_compile(d->cache, text.data, text.size, &options, source->name, waiter, &c->executable);
+    status = d->client ? tt_cache_compile(d->cache, text.data, text.size, &options, source->name, waiter, &c->executable)
+                       : tt_rehearse_compile(d, source->name, &text, overrides.data);
     if (tt_status_get_code(status) != TT_INTERRUPTED)
       status = tt_status_annotate(status, "%s: the XLA compiler failed", source->name);
   }

@@ -67,6 +67,7 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
   d->options = *options;
   d->plugin_path = copy_text(options->plugin_path);
   d->dump_dir = copy_text(options->dump_dir);
+  d->rehearse_dir = copy_text(options->rehearse_dir);
   if (d->options.inline_cost <= 0) d->options.inline_cost = tt_usable_cores() > 1 ? DEFAULT_INLINE_COST : INFINITY;
   d->plugin = plugin;
   d->client = client;
@@ -114,6 +115,7 @@ void tt_device_close(tt_device *d) {
   free(d->xla_options);
   free(d->quick_options);
   free(d->dump_dir);
+  free(d->rehearse_dir);
   free(d);
 }
 

@@ -38,6 +38,7 @@ typedef struct tt_host_hooks {
 typedef struct tt_device_options {
   const char *plugin_path;
   bool abstract;            /* no plugin: for capturing graphs of a TPU. Nothing has contents, nothing can be run */
+  const char *rehearse_dir; /* of an abstract device: what would be compiled is written there, runs do nothing (rehearse.c) */
   tt_host_hooks hooks;
   bool launch_blocking;     /* Debug: every call waits for its result */
   bool defer;               /* DeferAndFuse: calls collect in a region until a result is needed */

@@ -407,7 +407,7 @@ typedef enum tt_device_state { TT_DEVICE_LIVE, TT_DEVICE_FORKED, TT_DEVICE_ENDED
 
 struct tt_device {
   tt_device_options options;
-  char *plugin_path, *xla_options, *quick_options, *dump_dir;
+  char *plugin_path, *xla_options, *quick_options, *dump_dir, *rehearse_dir;
   tt_plugin *plugin;
   tt_client *client;
   tt_cache *cache;
@@ -441,6 +441,8 @@ struct tt_device {
   atomic_llong requests, hits, inlined, queued, donated;
   /* These by anyone. What died without the flag is still in the live counts. */
   atomic_llong gone_bytes, gone_values, programs;
+  atomic_llong rehearsed; /* programs; and whether contents were read */
+  atomic_bool has_read;
   tt_region_stats region_stats; /* under the dispatch flag */
   pthread_mutex_t arrays_lock;
   tt_value_link arrays; /* that are alive: a ring */
@@ -458,6 +460,10 @@ static inline bool tt_device_is_live(const tt_device *d) {
 tt_status tt_device_usable(tt_device *d) TT_MUST_USE; /* live */
 /* What an abstract device says when it should give or do something. */
 tt_status tt_device_is_abstract(const char *what) TT_MUST_USE;
+/* What an abstract device does instead of compiling, running and reading: in a rehearsal little, else it fails. */
+tt_status tt_rehearse_compile(tt_device *d, const char *name, const tt_strbuf *text, const char *overrides) TT_MUST_USE;
+tt_status tt_rehearse_task(tt_device *d, const tt_task *t) TT_MUST_USE;
+tt_status tt_rehearse_read(tt_device *d, int64_t bytes, tt_host_view *out) TT_MUST_USE;
 void *tt_device_wait_begin(tt_device *d);
 void tt_device_wait_end(tt_device *d, void *token);
 

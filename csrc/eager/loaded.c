@@ -12,6 +12,7 @@ struct tt_loaded {
 
 tt_status tt_loaded_create(tt_device *d, const char *text, size_t size, tt_loaded **out) {
   TT_TRY(tt_device_usable(d));
+  if (!d->client) return tt_device_is_abstract("a StableHLO module");
   tt_loaded *l = tt_calloc(1, sizeof *l);
   l->device = d;
   tt_compile_options options = {.env_overrides = d->xla_options};

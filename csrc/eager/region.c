@@ -369,6 +369,7 @@ tt_status tt_region_flush(tt_device *d, int count, tt_flush_reason reason) {
 
 tt_status tt_device_flush(tt_device *d, tt_flush_reason reason) {
   TT_TRY(tt_device_usable(d));
+  if (!d->client && reason == TT_FLUSH_DATA) return tt_device_is_abstract("a size that depends on data");
   tt_device_enter(d);
   tt_status status = tt_region_flush(d, d->region.node_count, reason);
   tt_device_leave(d);

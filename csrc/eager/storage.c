@@ -197,8 +197,8 @@ tt_status tt_value_map(tt_value *v, tt_flush_reason reason, tt_host_view *out) {
   }
   tt_client *client = v->device->client;
   if (!client) {
-    status = tt_device_is_abstract("the contents of a tensor");
-    goto fail;
+    status = tt_rehearse_read(v->device, tt_array_bytes(&v->type), out);
+    goto fail; /* a copy needs no value either */
   }
   void *token = tt_device_wait_begin(v->device);
   status = tt_buffer_await(client, v->buffer);

@@ -60,6 +60,9 @@
   A(TopologyDescription_Create_Args, F(const char *, topology_name) F(size_t, topology_name_size)                     \
       F(const PJRT_NamedValue *, create_options) F(size_t, num_options) F(PJRT_TopologyDescription *, topology))      \
   A(TopologyDescription_Destroy_Args, F(PJRT_TopologyDescription *, topology))                                        \
+  A(Client_TopologyDescription_Args, F(PJRT_Client *, client) F(PJRT_TopologyDescription *, topology))                 \
+  A(TopologyDescription_PlatformName_Args, F(const PJRT_TopologyDescription *, topology)                              \
+      F(const char *, platform_name) F(size_t, platform_name_size))                                                   \
   A(TopologyDescription_PlatformVersion_Args, F(PJRT_TopologyDescription *, topology)                                 \
       F(const char *, platform_version) F(size_t, platform_version_size))                                             \
   A(TopologyDescription_GetDeviceDescriptions_Args, F(const PJRT_TopologyDescription *, topology)                     \
@@ -125,11 +128,11 @@
   O(Buffer_DecreaseExternalReferenceCount) R(Buffer_OpaqueDeviceMemoryDataPointer)                                    \
   R(CopyToDeviceStream_Destroy) R(CopyToDeviceStream_AddChunk) R(CopyToDeviceStream_TotalBytes)                       \
   R(CopyToDeviceStream_GranuleSize) R(CopyToDeviceStream_CurrentBytes)                                                \
-  O(TopologyDescription_Create) O(TopologyDescription_Destroy) R(TopologyDescription_PlatformName)                    \
+  O(TopologyDescription_Create) O(TopologyDescription_Destroy) O(TopologyDescription_PlatformName)                    \
   O(TopologyDescription_PlatformVersion) O(TopologyDescription_GetDeviceDescriptions)                                 \
   R(TopologyDescription_Serialize) R(TopologyDescription_Attributes) O(Compile)                                       \
   R(Executable_OutputElementTypes) R(Executable_OutputDimensions) R(Buffer_CopyToMemory)                              \
-  R(Client_CreateViewOfDeviceBuffer) O(Executable_Fingerprint) R(Client_TopologyDescription)                          \
+  R(Client_CreateViewOfDeviceBuffer) O(Executable_Fingerprint) O(Client_TopologyDescription)                          \
   O(Executable_GetCompiledMemoryStats) R(Memory_Kind_Id) R(ExecuteContext_Create) R(ExecuteContext_Destroy)           \
   R(Buffer_CopyRawToHost) R(AsyncHostToDeviceTransferManager_Destroy)                                                 \
   R(AsyncHostToDeviceTransferManager_TransferData) R(Client_CreateBuffersForAsyncHostToDevice)                        \

@@ -115,6 +115,23 @@ const char *tt_client_device_kind(const tt_client *c, int device) {
   return device >= 0 && device < c->device_count ? c->device_kinds[device] : "";
 }
 
+/* A client shows the devices of its process; its topology has all. XLA's CPU client is asked for one (open_client). */
+static int count_devices(const tt_client *c) {
+  bool is_told = TT_PJRT_HAS(c->api, Client_TopologyDescription) && TT_PJRT_HAS(c->api, TopologyDescription_GetDeviceDescriptions);
+  if (c->is_cpu || !is_told) return c->device_count;
+  TT_PJRT_CALL_ARGS(Client_TopologyDescription, args, .client = c->client);
+  tt_status status = tt_pjrt_check(c->api, c->api->Client_TopologyDescription(&args), "");
+  TT_PJRT_CALL_ARGS(TopologyDescription_GetDeviceDescriptions, all, .topology = args.topology);
+  if (!status) status = tt_pjrt_check(c->api, c->api->TopologyDescription_GetDeviceDescriptions(&all), "");
+  int count = status ? c->device_count : (int)all.num_descriptions;
+  tt_status_free(status);
+  return count;
+}
+
+tt_machine tt_client_machine(const tt_client *c) {
+  return (tt_machine){c->plugin, c->platform, c->platform_version, tt_client_device_kind(c, 0), count_devices(c), c->is_cpu};
+}
+
 tt_status tt_client_memory_stats(tt_client *c, int device, int64_t *out_in_use, int64_t *out_peak, int64_t *out_limit) {
   *out_in_use = *out_peak = *out_limit = 0;
   TT_TRY(tt_client_check_device(c, device));

@@ -40,11 +40,6 @@ static tt_status make_executable(tt_client *c, PJRT_LoadedExecutable *loaded, bo
   return TT_OK;
 }
 
-/* A program for one device can run on any; one for several has its own places. */
-static bool is_portable(const tt_client *c, const tt_compile_options *o) {
-  return c->device_count > 1 && (!o || (o->replicas <= 1 && o->partitions <= 1));
-}
-
 /* Both forms of aliasing are attributes whose names are in the text, and in bytecode's table of strings. */
 bool tt_program_mentions_donation(const char *program, size_t size) {
   return memmem(program, size, "tf.aliasing_output", 18) || memmem(program, size, "jax.buffer_donor", 16);
@@ -55,7 +50,7 @@ tt_status tt_executable_compile(tt_client *c, const char *program, size_t size, 
   *out_executable = NULL;
   uint8_t *proto;
   size_t proto_size;
-  TT_TRY(tt_compile_options_write(options, is_portable(c, options), &proto, &proto_size));
+  TT_TRY(tt_compile_options_write(options, tt_compile_is_portable(c->device_count, options), &proto, &proto_size));
   PJRT_Program source = {.struct_size = sizeof source, .code = (char *)program, .code_size = size, .format = "mlir",
                          .format_size = 4};
   TT_PJRT_CALL_ARGS(Client_Compile, args, .client = c->client, .program = &source,
@@ -111,7 +106,7 @@ tt_status tt_executable_deserialize(tt_client *c, const uint8_t *data, size_t si
                     .serialized_executable_size = size - sizeof header);
   uint8_t *proto = NULL;
   if (options) { /* else those it was compiled with */
-    TT_TRY(tt_compile_options_write(options, is_portable(c, options), &proto,
+    TT_TRY(tt_compile_options_write(options, tt_compile_is_portable(c->device_count, options), &proto,
                                     &args.overridden_serialized_compile_options_size));
     args.overridden_serialized_compile_options = (const char *)proto;
   }

@@ -77,6 +77,10 @@ tt_status tt_pjrt_serialize(tt_plugin *p, PJRT_Executable *executable, bool may_
 /* Whether the text or bytecode has parameters whose memory may be taken. */
 bool tt_program_mentions_donation(const char *program, size_t size);
 
+/* A program for one device can run on any; one for several has its own places. */
+static inline bool tt_compile_is_portable(int device_count, const tt_compile_options *o) {
+  return device_count > 1 && (!o || (o->replicas <= 1 && o->partitions <= 1));
+}
 /* tt_compile_options_serialize; portable: runs on any device of the client, not only on the first. */
 tt_status tt_compile_options_write(const tt_compile_options *options, bool portable, uint8_t **out_data,
                                    size_t *out_size) TT_MUST_USE;

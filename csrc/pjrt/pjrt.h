@@ -66,6 +66,17 @@ typedef struct tt_handler {
  * process: further calls with it do nothing. */
 tt_status tt_plugin_register(tt_plugin *p, int count, const tt_handler *handlers) TT_MUST_USE;
 
+/* ---- machine ------------------------------------------------------------------------------------------------ */
+
+/* What programs are compiled for, told alike by a client and by a topology of the same devices (tt_topology_open). Texts
+ * live as long as these. */
+typedef struct tt_machine {
+  const tt_plugin *plugin;
+  const char *platform, *version, *device_kind; /* "" if not told */
+  int device_count;                             /* in all, also those of other processes */
+  bool is_cpu;
+} tt_machine;
+
 /* ---- client ------------------------------------------------------------------------------------------------- */
 
 /* A client over the plugin; on the CPU platform with one device. */
@@ -80,6 +91,7 @@ const char *tt_client_platform_version(const tt_client *c);
 bool tt_client_is_cpu(const tt_client *c);
 int tt_client_device_count(const tt_client *c); /* addressable devices */
 const char *tt_client_device_kind(const tt_client *c, int device);
+tt_machine tt_client_machine(const tt_client *c);
 /* The plugin's own numbers; TT_NOT_IMPLEMENTED where it has none (CPU). bytes_limit is 0 if not told. */
 tt_status tt_client_memory_stats(tt_client *c, int device, int64_t *out_in_use, int64_t *out_peak, int64_t *out_limit) TT_MUST_USE;
 
@@ -153,6 +165,7 @@ int tt_topology_device_count(const tt_topology *t);
 const char *tt_topology_device_kind(const tt_topology *t);
 const char *tt_topology_platform_version(const tt_topology *t);
 int64_t tt_topology_memory_limit(const tt_topology *t); /* bytes of one device; 0 if not told */
+tt_machine tt_topology_machine(const tt_topology *t);
 
 /* As tt_executable_compile. libtpu can abort the process at programs that it does not expect: do this in a child. */
 tt_status tt_topology_compile(tt_topology *t, const char *program, size_t size, const tt_compile_options *options,

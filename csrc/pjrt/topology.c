@@ -1,6 +1,7 @@
 /* Compiling for devices that aren't there: a topology stands for them, and only the plugin's compiler is used. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/arena.h"
 #include "base/strbuf.h"
@@ -12,7 +13,7 @@ struct tt_topology {
   PJRT_TopologyDescription *description;
   int device_count;
   int64_t memory_limit;
-  char *device_kind, *platform_version;
+  char *device_kind, *platform, *platform_version;
 };
 
 struct tt_compiled {
@@ -65,6 +66,14 @@ static tt_status read_devices(tt_topology *t) {
   return read_memory_limit(t, all.descriptions[0]);
 }
 
+static tt_status read_platform(tt_topology *t) {
+  if (!TT_PJRT_HAS(t->api, TopologyDescription_PlatformName)) return TT_OK;
+  TT_PJRT_CALL_ARGS(TopologyDescription_PlatformName, args, .topology = t->description);
+  TT_TRY(tt_pjrt_check(t->api, t->api->TopologyDescription_PlatformName(&args), "PJRT_TopologyDescription_PlatformName"));
+  t->platform = copy_text(args.platform_name, args.platform_name_size);
+  return TT_OK;
+}
+
 static tt_status read_version(tt_topology *t) {
   if (!TT_PJRT_HAS(t->api, TopologyDescription_PlatformVersion)) return TT_OK;
   TT_PJRT_CALL_ARGS(TopologyDescription_PlatformVersion, args, .topology = t->description);
@@ -84,6 +93,7 @@ tt_status tt_topology_open(tt_plugin *p, const char *name, tt_topology **out_top
   tt_topology *t = tt_calloc(1, sizeof *t);
   *t = (tt_topology){.plugin = p, .api = p->api, .description = args.topology};
   status = read_devices(t);
+  if (!status) status = read_platform(t);
   if (!status) status = read_version(t);
   if (status) {
     tt_topology_close(t);
@@ -98,6 +108,7 @@ void tt_topology_close(tt_topology *t) {
   TT_PJRT_CALL_ARGS(TopologyDescription_Destroy, args, .topology = t->description);
   tt_pjrt_ignore(t->api, t->api->TopologyDescription_Destroy(&args));
   free(t->device_kind);
+  free(t->platform);
   free(t->platform_version);
   free(t);
 }
@@ -106,6 +117,12 @@ int tt_topology_device_count(const tt_topology *t) { return t->device_count; }
 const char *tt_topology_device_kind(const tt_topology *t) { return t->device_kind; }
 const char *tt_topology_platform_version(const tt_topology *t) { return t->platform_version ? t->platform_version : ""; }
 int64_t tt_topology_memory_limit(const tt_topology *t) { return t->memory_limit; }
+
+tt_machine tt_topology_machine(const tt_topology *t) {
+  const char *platform = t->platform ? t->platform : "";
+  return (tt_machine){t->plugin, platform, tt_topology_platform_version(t), t->device_kind, t->device_count,
+                      !strcasecmp(platform, "cpu")};
+}
 
 /* ---- compiling ----------------------------------------------------------------------------------------------- */
 
@@ -121,7 +138,7 @@ tt_status tt_topology_compile(tt_topology *t, const char *program, size_t size, 
   }
   uint8_t *proto;
   size_t proto_size;
-  TT_TRY(tt_compile_options_write(options, false, &proto, &proto_size));
+  TT_TRY(tt_compile_options_write(options, tt_compile_is_portable(t->device_count, options), &proto, &proto_size));
   PJRT_Program source = {.struct_size = sizeof source, .code = (char *)(uintptr_t)program, .code_size = size,
                          .format = "mlir", .format_size = 4};
   TT_PJRT_CALL_ARGS(Compile, args, .topology = t->description, .program = &source,

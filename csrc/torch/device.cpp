@@ -59,15 +59,21 @@ void keep_host_memory() {
 #endif
 }
 
+void find_plugin(char** path) {
+  std::vector<const char*> dirs;
+  for (const auto& dir : search_dirs) dirs.push_back(dir.c_str());
+  check(tt_plugin_find(dirs.data(), static_cast<int>(dirs.size()), path));
+}
+
 tt_device* open() {
   const tt_cache_options& cache = cache_options();  // may run Python, so not under the lock
   std::lock_guard<std::mutex> guard(open_lock);
   if (tt_device* d = opened.load()) return d;
-  std::vector<const char*> dirs;
-  for (const auto& dir : search_dirs) dirs.push_back(dir.c_str());
-  char* path = nullptr;
-  check(tt_plugin_find(dirs.data(), static_cast<int>(dirs.size()), &path));
   tt_device_options options{};
+  options.rehearse_dir = tt_env_string(TT_ENV_TORCH_TPU_INTERNAL_REHEARSE_TO);
+  options.abstract = *options.rehearse_dir;
+  char* path = nullptr;
+  if (!options.abstract) find_plugin(&path);
   options.plugin_path = path;
   options.hooks = {wait_begin, wait_end, interrupted};
   options.launch_blocking = tt_env_bool(TT_ENV_TORCH_TPU_LAUNCH_BLOCKING);

@@ -27,6 +27,7 @@ from torch_tpu.aot._compiler import (
     Topology,
     find_library,
 )
+from torch_tpu.aot._fill import Filled, fill
 from torch_tpu.aot._report import Report
 from torch_tpu.aot._trace import Traced, repeated_modules
 
@@ -37,6 +38,7 @@ __all__ = [
     "Compiler",
     "CompilerDied",
     "CompilerMissing",
+    "Filled",
     "Options",
     "OutOfHbm",
     "ProgramRefused",
@@ -45,6 +47,7 @@ __all__ = [
     "Traced",
     "compile",
     "compile_text",
+    "fill",
     "find_library",
     "repeated_modules",
     "trace",

@@ -71,7 +71,7 @@ class _Memory:
         os.replace(f.name, self.path)
 
 
-class _Workers:
+class Workers:
     """Compilers that are lent to one thread at a time, as many for each topology as are needed at once."""
 
     def __init__(self, library: str | None, worker: str | None):
@@ -79,7 +79,7 @@ class _Workers:
         self.idle: dict[str, queue.SimpleQueue[Compiler]] = {}
         self.all: list[Compiler] = []
 
-    def compile(self, topology: str, text: str, effort: str, timeout: float) -> float:
+    def compile(self, topology: str, text: str, options: Options, timeout: float, **more: str) -> dict[str, Any]:
         idle = self.idle.setdefault(topology, queue.SimpleQueue())
         try:
             compiler = idle.get_nowait()
@@ -87,7 +87,7 @@ class _Workers:
             compiler = Compiler(topology, self.library, self.worker)
             self.all.append(compiler)
         try:
-            return compiler.compile(text, Options(effort=effort), timeout=timeout)["seconds"]
+            return compiler.compile(text, options, timeout=timeout, **more)
         finally:
             idle.put(compiler)
 
@@ -112,7 +112,7 @@ def check_programs(
     distinct: dict[str, tuple[str, list[str]]] = {}
     for name, text in sorted(programs.items()):
         distinct.setdefault(fingerprint(text), (text, []))[1].append(name)
-    workers = _Workers(library, worker)
+    workers = Workers(library, worker)
 
     def one(topology: str, mark: str) -> Outcome:
         text, names = distinct[mark]
@@ -121,7 +121,7 @@ def check_programs(
             return Outcome(names, topology, held["reason"], held["seconds"], cached=True)
         reason, seconds = "", 0.0
         try:
-            seconds = workers.compile(topology, text, effort, timeout)
+            seconds = workers.compile(topology, text, Options(effort=effort), timeout)["seconds"]
         except CompilerMissing:
             raise
         except CompilerDied as error:

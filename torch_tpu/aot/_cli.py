@@ -50,6 +50,20 @@ def add_parser(tools: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     k.add_argument("--library", metavar="FILE", help="the compiler's plugin (default: libtpu of this environment)")
     k.add_argument("--timeout", type=float, default=300, help="seconds for one program")
     k.set_defaults(run=_run_check)
+    f = commands.add_parser(
+        "fill",
+        help="put a script's programs into a compile cache that a TPU's process then loads",
+        description="Rehearses a script on a device without contents, compiles each program that it asks for, and stores it as a "
+        "process on such a TPU would.",
+    )
+    f.add_argument("--topology", action="append", required=True, help="of the TPU host, such as v6e:1x1; may be given several times")
+    f.add_argument("--cache", required=True, metavar="FOLDER", help="or an address: its TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT")
+    f.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at the same time")
+    f.add_argument("--library", metavar="FILE", help="the compiler's plugin (default: libtpu of this environment)")
+    f.add_argument("--timeout", type=float, default=3600, help="seconds for one program")
+    f.add_argument("script", help="a Python file")
+    f.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
+    f.set_defaults(run=_run_fill)
     p = commands.add_parser("programs", help="write programs of every operator, from PyTorch's own samples")
     p.add_argument("folder")
     p.add_argument("--dtype", action="append", help="may be given several times (default: float32, int64)")
@@ -177,3 +191,27 @@ def _run_check(o: argparse.Namespace) -> int:
         return 2
     print(_check.summary(outcomes))
     return 0 if all(r.ok for r in outcomes) else 1
+
+
+def _run_fill(o: argparse.Namespace) -> int:
+    from torch_tpu import aot
+    from torch_tpu.aot import _check, _fill
+
+    def tell(f: _fill.Filled) -> None:
+        what = f"refused: {_check.short(f.reason)}" if f.reason else "known" if f.known else f"{f.seconds:.2f} s"
+        print(f"{f.topology}  {f.name}: {what}", flush=True)
+
+    try:
+        command = [sys.executable, o.script, *o.arguments]
+        status, filled = _fill.fill(command, o.topology, o.cache, o.jobs, o.library, o.timeout, tell)
+    except (aot.AotError, OSError) as error:
+        print(f"aot: {error}", file=sys.stderr)
+        return 2
+    if status or not filled:
+        print(f"aot: {o.script} " + (f"ended with status {status}" if status else "asked for no program"), file=sys.stderr)
+    fresh = [f for f in filled if f.ok and not f.known]
+    print(
+        f"{sum(f.ok for f in filled)} of {len(filled)} programs are in {o.cache}: {len(fresh)} new, "
+        f"{sum(f.seconds for f in fresh):.1f} s of compiling"
+    )
+    return 2 if status or not filled else 0 if all(f.ok for f in filled) else 1

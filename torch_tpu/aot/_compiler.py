@@ -92,13 +92,15 @@ class Options:
     """How a program is compiled.
 
     ``partitions``: devices over which one program is split. ``effort``: "fast" and "normal" compile several times as fast
-    as "full", which is what a run on a TPU uses. ``xla``: XLA's options, by name.
+    as "full", which is what a run on a TPU uses. ``xla``: XLA's options, by name; ``overrides_text``: the same as the core
+    has them, in front of these.
     """
 
     replicas: int = 1
     partitions: int = 1
     effort: str = "full"
     xla: dict[str, Any] = dataclasses.field(default_factory=dict)
+    overrides_text: str = ""
 
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
@@ -108,7 +110,8 @@ class Options:
         for name, value in self.xla.items():
             if any(c.isspace() for c in f"{name}{value}"):
                 raise ValueError(f"the XLA option {name}={value!r} has spaces in it, which options can't have")
-        return " ".join(f"{n}={str(v).lower() if isinstance(v, bool) else v}" for n, v in self.xla.items())
+        named = [f"{n}={str(v).lower() if isinstance(v, bool) else v}" for n, v in self.xla.items()]
+        return " ".join([*self.overrides_text.split(), *named])
 
 
 def _died(code: int) -> str:
@@ -188,12 +191,20 @@ class Compiler:
         return json.loads(line)
 
     def compile(
-        self, program: str, options: Options | None = None, store: str | None = None, timeout: float = 3600
+        self,
+        program: str,
+        options: Options | None = None,
+        store: str | None = None,
+        timeout: float = 3600,
+        cache: str | None = None,
+        name: str = "",
     ) -> dict[str, Any]:
         """Compiles a StableHLO text and returns what the compiler tells of it: seconds, flops, bytes_accessed, code_bytes,
         argument_bytes, output_bytes, alias_bytes, temp_bytes, peak_bytes (-1: not told; all for one device), fingerprint.
 
-        ``store``: a file for the compiled program. Raises :class:`OutOfHbm`, :class:`ProgramRefused` or :class:`CompilerDied`.
+        ``store``: a file for the compiled program. ``cache``: a compile cache's folder, where it is stored under ``name`` as a
+        process that has these devices would; then ``entry`` is its file, and what was there before is not compiled: ``known`` is
+        told instead of all else. Raises :class:`OutOfHbm`, :class:`ProgramRefused` or :class:`CompilerDied`.
         """
         options = options or Options()
         if not self._process:
@@ -209,7 +220,8 @@ class Compiler:
                 int(options.partitions > 1),
                 EFFORTS[options.effort],
             ]
-            request = "\t".join(map(str, [*fields, options.overrides()])) + "\n"
+            named = " ".join(name.split())
+            request = "\t".join(map(str, [*fields, options.overrides(), cache or "", named])) + "\n"
             try:
                 self._process.stdin.write(request.encode())
                 self._process.stdin.flush()

@@ -186,7 +186,7 @@ PHASES = ("forward", "backward", "optimizer")
 @dataclasses.dataclass
 class Buffer:
     """Memory of one value. ``parameter``: the program's parameter that it is. ``begin``, ``end``: when it is in use, as
-    positions in the schedule."""
+    positions in the schedule. ``place``: allocation and offset."""
 
     name: str
     size: int
@@ -195,10 +195,11 @@ class Buffer:
     begin: int = 0
     end: int = 0
     label: str = ""  # what made it, if known: phase, module and operator
+    place: tuple[int, int] = (0, 0)
 
 
-_ALLOCATION = re.compile(r"^allocation \d+: size (\d+)(.*)$")
-_VALUE = re.compile(r"^ value: <\d+ (\S+) @\d+> \(size=(\d+),offset=\d+\): (.*)$")
+_ALLOCATION = re.compile(r"^allocation (\d+): size \d+(.*)$")
+_VALUE = re.compile(r"^ value: <\d+ (\S+) @\d+> \(size=(\d+),offset=(\d+)\): (.*)$")
 _RANGE = re.compile(r"^\s+(\S+):(\d+)-(\d+)$")
 
 
@@ -209,19 +210,19 @@ def _key(name: str) -> str:
 def parse_buffers(assignment: str) -> list[Buffer]:
     """The buffers in the device's main memory: those with a color are in faster, smaller ones."""
     found: dict[str, Buffer] = {}
-    parameter, skip = None, False
+    parameter, skip, allocation = None, False, 0
     for line in assignment.splitlines():
         head = _ALLOCATION.match(line)
         if head:
-            attributes = head.group(2)
+            allocation, attributes = int(head.group(1)), head.group(2)
             skip = ", color " in attributes or "thread-local" in attributes
             number = re.search(r", parameter (\d+)", attributes)
             parameter = int(number.group(1)) if number else None
             continue
         value = _VALUE.match(line)
         if value and not skip:
-            name, size, shape = value.groups()
-            found.setdefault(_key(name), Buffer(_key(name), int(size), shape, parameter))
+            name, size, offset, shape = value.groups()
+            found.setdefault(_key(name), Buffer(_key(name), int(size), shape, parameter, place=(allocation, int(offset))))
     return list(found.values())
 
 
@@ -277,12 +278,28 @@ class Memory:
             out[phase] = max(out.get(phase, 0), self.argument_bytes + self.level_at(position))
         return out
 
+    def made_in(self, phase: str) -> int:
+        """Bytes of temporary arrays that are in use at the peak and were made in a phase."""
+        return sum(b.size for b in self.largest if b.parameter is None and b.label.partition(" ")[0] == phase)
+
     @property
     def peak_bytes(self) -> int:
         return self.argument_bytes + max(self.temporary_bytes, default=0)
 
 
-def memory_of(buffers: list[Buffer], ranges: dict[str, tuple[int, int]], length: int, most: int = 40) -> Memory:
+def _merged(temporaries: list[Buffer]) -> list[Buffer]:
+    """Values that are in one place at the same time are one buffer, such as what an exchange begins with and ends with."""
+    out: list[Buffer] = []
+    for b in sorted(temporaries, key=lambda b: (b.place, b.begin)):
+        last = out[-1] if out else None
+        if last and last.place == b.place and b.begin <= last.end:
+            last.end, last.size = max(last.end, b.end), max(last.size, b.size)
+        else:
+            out.append(b)
+    return out
+
+
+def memory_of(buffers: list[Buffer], ranges: dict[str, tuple[int, int]], length: int) -> Memory:
     """Puts both together. A parameter's memory is in use from beginning to end, whoever writes into it."""
     arguments: dict[int, Buffer] = {}
     change: dict[int, int] = defaultdict(int)
@@ -294,8 +311,10 @@ def memory_of(buffers: list[Buffer], ranges: dict[str, tuple[int, int]], length:
         elif b.name in ranges:
             b.begin, b.end = ranges[b.name]
             temporaries.append(b)
-            change[b.begin] += b.size
-            change[b.end + 1] -= b.size
+    temporaries = _merged(temporaries)
+    for b in temporaries:
+        change[b.begin] += b.size
+        change[b.end + 1] -= b.size
     positions, levels, level = [], [], 0
     for at in sorted(change):
         level += change[at]
@@ -303,7 +322,7 @@ def memory_of(buffers: list[Buffer], ranges: dict[str, tuple[int, int]], length:
         levels.append(level)
     peak = positions[max(range(len(levels)), key=levels.__getitem__)] if levels else 0
     alive = [b for b in temporaries if b.begin <= peak <= b.end]
-    largest = sorted([*alive, *arguments.values()], key=lambda b: -b.size)[:most]
+    largest = sorted([*alive, *arguments.values()], key=lambda b: -b.size)
     return Memory(sum(b.size for b in arguments.values()), positions, levels, length, largest)
 
 

@@ -8,13 +8,14 @@ from torch_tpu.aot import _hlo
 from torch_tpu.aot._report import Report, Roofline, bytes_text, count_text
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 300, 80, 40
+_MOST_HLO = 1_000_000  # characters on the page
 _COLORS = {"forward": "#5b9b6b", "backward": "#7a5ba8", "optimizer": "#c0627a"}
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#1c2430;background:#fff}
 h1{font-size:1.5rem} h2{font-size:1.1rem;margin-top:2rem} table{border-collapse:collapse;width:100%}
 td,th{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #dde3ea;vertical-align:top}
 th{white-space:nowrap;font-weight:600} td.n{text-align:right;white-space:nowrap} code{font-size:.85em}
-.fits{color:#0a7a3d}.no{color:#b3261e} svg text{font:12px system-ui,sans-serif;fill:#44505e} p.note{color:#5a6675}
+pre{font-size:.75em;overflow:auto;max-height:40rem} .fits{color:#0a7a3d}.no{color:#b3261e} svg text{font:12px system-ui,sans-serif;fill:#44505e} p.note{color:#5a6675}
 """
 
 
@@ -42,7 +43,7 @@ def memory_picture(report: Report) -> str:
         return ""
     points = _hlo.sample(memory, 160)
     limit = report.topology.memory_bytes
-    top = max(memory.peak_bytes, limit) * 1.08 or 1
+    top = max(memory.peak_bytes, report.peak_bytes, limit) * 1.08 or 1
     x = lambda f: _LEFT + f * (_WIDTH - _LEFT - 10)  # noqa: E731
     y = lambda b: (_HEIGHT - _BOTTOM) * (1 - b / top) + 5  # noqa: E731
     base = y(memory.argument_bytes)
@@ -57,6 +58,9 @@ def memory_picture(report: Report) -> str:
     if limit:
         out.append(_line(x(0), y(limit), x(1), y(limit), "#b3261e", 'stroke-dasharray="6 4"'))
         out.append(_text(x(1), y(limit) - 5, f"a device has {bytes_text(limit)}", "end"))
+    if report.peak_bytes > 0:
+        out.append(_line(x(0), y(report.peak_bytes), x(1), y(report.peak_bytes), "#44505e", 'stroke-dasharray="2 3"'))
+        out.append(_text(x(0) + 8, y(report.peak_bytes) - 4, f"set aside: {bytes_text(report.peak_bytes)}"))
     for k in range(5):
         level = top * k / 4
         out.append(_text(_LEFT - 8, y(level) + 4, bytes_text(level), "end"))
@@ -103,6 +107,30 @@ def roofline_picture(report: Report) -> str:
     return _frame("".join(out), "Roofline")
 
 
+def _phases(report: Report) -> str:
+    most = report.memory.peak_by_phase() if report.memory else {}
+    limit = report.topology.memory_bytes
+    share = lambda n: f"{100 * n / limit:.0f}%" if limit else ""  # noqa: E731
+    rows = [(p, bytes_text(most[p]), share(most[p])) for p in _hlo.PHASES if p in most]
+    return _table(rows, ("while this runs", "most in use", "of the device")) if rows else ""
+
+
+def _collectives(report: Report) -> str:
+    rows = [(c.kind, f"{c.count}", bytes_text(c.bytes), bytes_text(c.sent)) for c in report.collectives]
+    return _table(rows, ("exchange", "times", "whole arrays", "sent by each device")) if rows else ""
+
+
+def _program(report: Report) -> str:
+    """The optimised program, folded away; its beginning if it is long."""
+    if not report.hlo:
+        return ""
+    shown = report.hlo[:_MOST_HLO]
+    rest = len(report.hlo) - len(shown)
+    cut = f"\n... and {rest} more characters: Report.hlo, or --hlo FILE, has all of it" if rest else ""
+    lines = report.hlo.count("\n")
+    return f"<details><summary>{lines} lines of HLO, after the compiler's passes</summary><pre>{_e(shown)}{_e(cut)}</pre></details>"
+
+
 def _table(rows: list[tuple[str, ...]], heads: tuple[str, ...] = ()) -> str:
     head = "<tr>" + "".join(f"<th>{_e(h)}</th>" for h in heads) + "</tr>" if heads else ""
     lines = []
@@ -123,8 +151,10 @@ def page(report: Report) -> str:
     if picture := memory_picture(report):
         parts += ["<h2>Memory over the step</h2>", picture]
         parts.append(
-            '<p class="note">Blue: what the step takes and gives back in place. Orange: temporary arrays, at their most in each stretch.</p>'
+            '<p class="note">Blue: what the step takes and gives back in place. Orange: temporary arrays in use, at their most in each stretch. '
+            "Set aside: all that the device must have for it, with code and the gaps between temporary arrays.</p>"
         )
+        parts.append(_phases(report))
     if report.largest():
         rows = [(name, bytes_text(size), shape) for name, size, shape in report.largest(24)]
         parts += ["<h2>Largest buffers</h2>", _table(rows, ("buffer", "on each device", "shape"))]
@@ -135,4 +165,9 @@ def page(report: Report) -> str:
             picture,
             f'<p class="note">Assumed: {_e(notes)}. Numbers of the chip: <a href="{_e(report.chip.source)}">{_e(report.chip.source)}</a>.</p>',
         ]
+    if exchanges := _collectives(report):
+        parts += ["<h2>Exchanges between devices</h2>", exchanges]
+        parts.append('<p class="note">What is sent is counted for one ring of all devices that take part.</p>')
+    if program := _program(report):
+        parts += ["<h2>Optimised program</h2>", program]
     return f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{_e(title)}</title><style>{_STYLE}</style><body>{"".join(parts)}</body></html>\n'

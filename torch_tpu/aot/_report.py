@@ -89,6 +89,8 @@ class Report:
     trace_seconds: float = 0.0
     compile_seconds: float = 0.0
     calls: int = 0
+    batch: int = 0
+    recompute: bool = False
     told: dict[str, Any] = dataclasses.field(default_factory=dict)
     inputs: list[Input] = dataclasses.field(default_factory=list)
     input_bytes: list[int] = dataclasses.field(default_factory=list)
@@ -105,10 +107,16 @@ class Report:
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes of HBM that a device needs at most."""
-        if self.told.get("peak_bytes", -1) > 0:
-            return int(self.told["peak_bytes"])
-        return max(self.needed_bytes, self.memory.peak_bytes if self.memory else -1)
+        """Bytes of HBM that a device has to set aside: what the program takes, its code, and the block in which its temporary
+        arrays lie, with the gaps between them. The compiler's own peak is less: it counts what is in use at one time."""
+        parts = [self.told.get(f"{name}_bytes", -1) for name in ("argument", "output", "alias", "temp", "code")]
+        whole = -1
+        if min(parts) >= 0:
+            argument, output, alias, temp, code = parts
+            whole = int(argument + output - alias + temp + code)
+        elif not self.told and self.memory:
+            whole = self.memory.peak_bytes
+        return max(whole, self.needed_bytes, int(self.told.get("peak_bytes", -1)))
 
     @property
     def roofline(self) -> Roofline | None:
@@ -137,28 +145,62 @@ class Report:
         return out
 
     def advice(self) -> list[str]:
-        """What to change about a program that doesn't fit."""
-        if self.verdict != "too large":
+        """What to change about a program that doesn't fit, with what each would give, as far as that can be told beforehand."""
+        if self.verdict == "fits":
+            near = self.effort != "full" and self.peak_bytes > 0.9 * self.topology.memory_bytes > 0
+            return ['this is close to the limit: ask again with effort="full", which is what runs on a TPU use'] if near else []
+        if self.verdict != "too large" or not self.topology.memory_bytes:
             return []
+        ways = (self._advise_fsdp, self._advise_bfloat16, self._advise_recompute, self._advise_batch, self._advise_devices)
+        return [text for way in ways if (text := way())]
+
+    @property
+    def _kept(self) -> int:
+        """Bytes of what is there before and after the program: parameters, the optimizer's state, buffers."""
         roles = self.by_role()
-        kept = roles.get("parameter", 0) + roles.get("optimizer", 0) + roles.get("buffer", 0)
-        limit = self.topology.memory_bytes
-        advice = []
-        if self.sharding != "fsdp" and self.topology.devices > 1 and roles.get("parameter"):
-            advice.append(
-                f'sharding="fsdp" splits parameters and optimizer state, {bytes_text(kept)} of each device now, over {self.topology.devices} devices'
-            )
-        if limit and kept > limit:
-            advice.append(
-                f"parameters and optimizer state alone ({bytes_text(kept)}) are more than a device has ({bytes_text(limit)}): more devices, or an optimizer with less state"
-            )
-        else:
-            advice.append("a smaller batch for each device, or shorter sequences: temporary arrays are what does not fit")
-            if "train_step" in self.program:
-                advice.append(
-                    "recompute=True keeps only the inputs of repeated layers for backward, and computes the rest again"
-                )
-        return advice
+        return roles.get("parameter", 0) + roles.get("optimizer", 0) + roles.get("buffer", 0)
+
+    def _advise_fsdp(self) -> str:
+        n = self.topology.devices
+        if self.sharding == "fsdp" or n == 1 or not self._kept:
+            return ""
+        return f'sharding="fsdp" splits parameters and optimizer state over {n} devices: {bytes_text(self._kept)} of each become about {bytes_text(self._kept / n)}'
+
+    def _advise_bfloat16(self) -> str:
+        named = zip(self.inputs, self.input_bytes, strict=True)
+        wide = sum(size for i, size in named if i.role in ("parameter", "optimizer") and i.dtype == "float32")
+        if wide < 0.05 * self.topology.memory_bytes:
+            return ""
+        return f"parameters and optimizer state in bfloat16 take {bytes_text(wide / 2)} less of each device"
+
+    def _advise_recompute(self) -> str:
+        held = self.memory.made_in("forward") if self.memory else 0
+        if self.recompute or "train_step" not in self.program or held < 0.05 * self.topology.memory_bytes:
+            return ""
+        return f"recompute=True keeps only the inputs of repeated layers for backward; arrays of forward are {bytes_text(held)} at the peak"
+
+    def _advise_batch(self) -> str:
+        limit, n = self.topology.memory_bytes, self.topology.devices
+        if self._kept >= limit:
+            return f"parameters and optimizer state alone ({bytes_text(self._kept)}) are more than a device has ({bytes_text(limit)}): no batch fits"
+        share = (limit - self._kept) / max(self.peak_bytes - self._kept, 1)
+        parts = n if self.sharding != "replicated" else 1
+        fits = int(self.batch * share) // parts * parts
+        tokens = f"about {100 * share:.0f}% of the tokens of each device would fit, if temporary arrays go with their number"
+        if fits:
+            return f"a smaller batch: {tokens} ({fits} instead of {self.batch})"
+        return f"shorter sequences: {tokens}" + (f", and the batch is {self.batch} already" if self.batch else "")
+
+    def _advise_devices(self) -> str:
+        n = self.topology.devices
+        whole = self.peak_bytes * (n if self.sharding == "fsdp" else 1)
+        wanted = n
+        while wanted * self.topology.memory_bytes < whole:
+            wanted *= 2
+        if wanted == n:
+            return ""
+        kind = f"{wanted} devices" if self.sharding == "fsdp" else f'{wanted} devices with sharding="fsdp"'
+        return f"{kind} or more, the batch being what it is: a share of what is needed now fits into each, but for parameters while they are gathered"
 
     # ---- forms --------------------------------------------------------------------------------------------------
 
@@ -174,6 +216,8 @@ class Report:
             "trace_seconds": self.trace_seconds,
             "compile_seconds": self.compile_seconds,
             "calls": self.calls,
+            "batch": self.batch,
+            "recompute": self.recompute,
             "compiler": self.told,
             "bytes_by_role": self.by_role(),
             "peak_by_phase": self.memory.peak_by_phase() if self.memory else {},
@@ -239,6 +283,7 @@ class Report:
                     f"{seconds_text(r.overlapped)} (limit: {r.limit}); without any overlap {seconds_text(r.serial)}: {parts}",
                 )
             )
+            rows.append(("assumed", "; ".join(Roofline.ASSUMPTIONS)))
         rows += [("what to change", a) for a in self.advice()]
         rows.append(
             (
@@ -297,6 +342,7 @@ def describe(
 ) -> Report:
     """Puts together what the compiler told, or refused with, and what it wrote into ``dump``."""
     report = Report(traced.name, topology, sharding, effort, "fits", inputs=traced.inputs, calls=traced.calls, text=traced.text)
+    report.batch, report.recompute = traced.batch, traced.recompute
     report.input_bytes = [input_bytes(i) for i in traced.inputs]
     chip, chips = _chips.chip_of(topology.name), _chips.chip_count(topology.name)
     if chip:

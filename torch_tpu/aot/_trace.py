@@ -31,12 +31,15 @@ class Input:
 
 @dataclasses.dataclass
 class Traced:
-    """A program's text with its shardings, and what its parameters and results are."""
+    """A program's text with its shardings, and what its parameters and results are. ``batch``: its size over all devices (0: there
+    is none); ``recompute``: whether repeated layers keep only their inputs for backward."""
 
     name: str
     text: str
     inputs: list[Input]
     calls: int
+    batch: int = 0
+    recompute: bool = False
 
 
 def default_optimizer(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
@@ -352,7 +355,8 @@ def trace_forward(function: Callable, args: tuple, kwargs: dict[str, Any], shard
         ):
             results = _tensors(function(*args, **kwargs))
         name = type(function).__name__ if model else getattr(function, "__name__", "function")
-        return capture.end(name, results, [_output_sharding(capture, t, batch) for t in results])
+        traced = capture.end(name, results, [_output_sharding(capture, t, batch) for t in results])
+        return dataclasses.replace(traced, batch=batch)
 
 
 def _loss_of(output: Any, loss: Callable[[Any], torch.Tensor] | None) -> torch.Tensor:
@@ -422,4 +426,5 @@ def trace_train_step(
         made = optimizer([weights.placeholders[k] for k in trained])
         made.state.update({weights.placeholders[k]: state[k] for k in trained})
         made.step()
-        return capture.end(f"{type(model).__name__} train_step", [result.detach()], [REPLICATED])
+        traced = capture.end(f"{type(model).__name__} train_step", [result.detach()], [REPLICATED])
+        return dataclasses.replace(traced, batch=weights.batch, recompute=bool(modules))

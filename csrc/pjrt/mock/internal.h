@@ -55,6 +55,7 @@ struct PJRT_TopologyDescription {
 struct PJRT_Client {
   int device_count;
   PJRT_Device *devices[MAX_DEVICES];
+  PJRT_TopologyDescription topology;
 };
 
 struct PJRT_Executable {
@@ -105,6 +106,9 @@ void mock_cell_release(mock_cell *c);
 int mock_cell_await(mock_cell *c); /* the failure's code, or 0 */
 void mock_cell_finish(mock_cell *c, int error_code);
 PJRT_Event *mock_event_make(mock_cell *c); /* of the cell becoming ready */
+
+const char *mock_platform(void);
+void mock_topology_fill(PJRT_TopologyDescription *t, int device_count);
 
 PJRT_Error *mock_program_check(const PJRT_Program *p); /* its format */
 PJRT_Error *mock_executable_make(const char *text, size_t size, PJRT_Executable **out_executable);

@@ -10,7 +10,8 @@
  * its bytes, where the program doesn't tell otherwise); while others share the memory, it is copied instead.
  *
  * Everything that it allocates is counted, so a test can end with tt_mock_live_objects() == 0.
- * GetPjrtApi reads TT_MOCK_TABLE: null, major, short, missing give a broken function table. */
+ * GetPjrtApi reads TT_MOCK_TABLE: null, major, short, missing give a broken function table. TT_MOCK_OTHER_PLATFORM does
+ * as other_platform, for a process that has no other hold on it. */
 #ifndef TT_PJRT_MOCK_MOCK_H
 #define TT_PJRT_MOCK_MOCK_H
 

@@ -36,6 +36,7 @@ PJRT_Error *mock_Client_Create(PJRT_Client_Create_Args *args) {
     client->devices[i] = mock_allocate(sizeof *client->devices[i]);
     client->devices[i]->id = i;
   }
+  mock_topology_fill(&client->topology, devices);
   args->client = client;
   return NULL;
 }
@@ -46,8 +47,10 @@ PJRT_Error *mock_Client_Destroy(PJRT_Client_Destroy_Args *args) {
   return NULL;
 }
 
+const char *mock_platform(void) { return mock.other_platform || getenv("TT_MOCK_OTHER_PLATFORM") ? "mock" : "cpu"; }
+
 PJRT_Error *mock_Client_PlatformName(PJRT_Client_PlatformName_Args *args) {
-  args->platform_name = mock.other_platform ? "mock" : "cpu";
+  args->platform_name = mock_platform();
   args->platform_name_size = strlen(args->platform_name);
   return NULL;
 }

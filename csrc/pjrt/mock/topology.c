@@ -6,6 +6,14 @@
 #include "base/hash.h"
 #include "pjrt/mock/internal.h"
 
+void mock_topology_fill(PJRT_TopologyDescription *t, int device_count) {
+  t->device_count = device_count;
+  for (int i = 0; i < device_count; i++) {
+    t->devices[i].id = i;
+    t->list[i] = &t->devices[i];
+  }
+}
+
 PJRT_Error *mock_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args *args) {
   PJRT_Error *error = mock_enter_optional();
   if (!error) error = mock_enter(TT_MOCK_TOPOLOGY);
@@ -17,14 +25,20 @@ PJRT_Error *mock_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args
   if (rows < 1 || columns < 1 || rows > MAX_DEVICES || columns > MAX_DEVICES || rows * columns > MAX_DEVICES) {
     return mock_invalid("mock: impossible topology");
   }
-  PJRT_TopologyDescription *t = mock_allocate(sizeof *t);
-  t->device_count = rows * columns;
-  for (int i = 0; i < t->device_count; i++) {
-    t->devices[i].id = i;
-    t->list[i] = &t->devices[i];
-  }
-  args->topology = t;
+  args->topology = mock_allocate(sizeof *args->topology);
+  mock_topology_fill(args->topology, rows * columns);
   return NULL;
+}
+
+PJRT_Error *mock_Client_TopologyDescription(PJRT_Client_TopologyDescription_Args *args) {
+  args->topology = &args->client->topology;
+  return mock_enter_optional();
+}
+
+PJRT_Error *mock_TopologyDescription_PlatformName(PJRT_TopologyDescription_PlatformName_Args *args) {
+  args->platform_name = mock_platform();
+  args->platform_name_size = strlen(args->platform_name);
+  return mock_enter_optional();
 }
 
 PJRT_Error *mock_TopologyDescription_Destroy(PJRT_TopologyDescription_Destroy_Args *args) {
