@@ -390,25 +390,32 @@ def _levels(graph: fx.Graph, kinds: _Kinds) -> dict[fx.Node, int]:
     return level
 
 
+def _add_free(node: fx.Node, kinds: _Kinds, found: dict[fx.Node, None]) -> None:
+    """What the node reads of free ones, after what those are made from. Each part makes its own: as its arguments, constants
+    could not be part of a program, and sizes not be told from what is computed from them."""
+    for n in node.all_input_nodes:
+        if n not in found and kinds.of.get(n) == "free":
+            _add_free(n, kinds, found)
+            found[n] = None
+
+
 def _split(module: fx.GraphModule, kinds: _Kinds) -> list[_Part]:
     level = _levels(module.graph, kinds)
     parts: dict[int, _Part] = {}
     for node in module.graph.nodes:
-        if node in level:
+        if node in level and (kinds.of[node] != "free" or any(u.op == "output" for u in node.users)):
             parts.setdefault(level[node], _Part(level[node] % 2 == 0)).nodes.append(node)
     ordered = [parts[k] for k in sorted(parts)]
     home = {n: part for part in ordered for n in part.nodes}
     for part in ordered:
-        constants: dict[fx.Node, None] = {}
+        with_free: dict[fx.Node, None] = {}
         for node in part.nodes:
-            for n in node.all_input_nodes:
-                if n.op == "get_attr":
-                    constants[n] = None
-                elif home.get(n) is not part and n not in part.inputs:
-                    part.inputs.append(n)
-            if any(u.op == "output" or home.get(u) is not part for u in node.users):
-                part.outputs.append(node)
-        part.nodes = [*constants, *part.nodes]
+            _add_free(node, kinds, with_free)
+            with_free[node] = None
+        part.outputs = [n for n in part.nodes if any(u.op == "output" or home.get(u) is not part for u in n.users)]
+        part.nodes = [*with_free]
+        read = dict.fromkeys(n for node in part.nodes for n in node.all_input_nodes)
+        part.inputs = [n for n in read if n not in with_free]
     return ordered
 
 
