@@ -16,7 +16,8 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-SIZES = {"lengths": (3, 128), "batches": (2, 32), "images": (32, 64)}  # bounds of what varies
+EVERYTHING = bool(os.environ.get("TORCH_TPU_TEST_EVERYTHING"))
+SIZES = {"lengths": (3, 128), "batches": (2, 40)}  # bounds of what varies
 COUNT = 30  # sizes that one program serves
 TOKENS = 24  # generated one by one
 MOST_GENERATING = 3  # programs: the prompt's, and those of the growing cache
@@ -33,13 +34,30 @@ ENCODERS = {name: {} for name in (
     "bert roberta electra albert deberta camembert xlm-roberta ernie roformer megatron-bert deberta-v2 mpnet ibert modernbert layoutlm "
     "splinter data2vec-text roberta-prelayernorm esm xlm rembert").split()} | {"distilbert": {"hidden_dim": 64}}
 
+STAGES = {"hidden_sizes": [8, 16, 16, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 4]}
+WINDOWS = {"embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4, "patch_size": 4}
+VISION = {name: {} for name in (
+    "vit deit beit dinov2 dinov2_with_registers dinov3_vit ijepa vit_msn data2vec-vision clip_vision_model siglip_vision_model dpt").split()} | {
+    "swin": WINDOWS, "swinv2": WINDOWS, "pvt": STAGES, "segformer": STAGES, "poolformer": {"hidden_sizes": [8, 16, 16, 16], "depths": [1, 1, 1, 1]},
+    "convnext": {"hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2}, "convnextv2": {"hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2},
+    "resnet": {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "layer_type": "basic"},
+    "regnet": {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "groups_width": 8},
+    "mobilenet_v1": {"depth_multiplier": 0.25}, "mobilenet_v2": {"depth_multiplier": 0.25},
+    "focalnet": {"embed_dim": 16, "depths": [1, 1], "focal_levels": [1, 1], "focal_windows": [3, 3], "patch_size": 4}}
+ALL = CAUSAL | ENCODERS | VISION
+NAMES = list(ALL) if EVERYTHING else ["mpt", "bert", "convnext"]
+
 
 def tiny(name, values):
     from transformers import CONFIG_MAPPING, AutoConfig
 
     default = CONFIG_MAPPING[name]()
     names = getattr(default, "attribute_map", {})
-    known = {k: v for k, v in WIDTHS.items() if k in vars(default) or names.get(k) in vars(default)}
+    known = {k: v for k, v in WIDTHS.items() if (k in vars(default) or names.get(k) in vars(default)) and names.get(k) not in values}
+    if name in VISION and "image_size" in vars(default):
+        known["image_size"] = 32
+    if name in VISION and isinstance(getattr(default, "patch_size", None), int):
+        known["patch_size"] = 8
     return AutoConfig.for_model(name, **{**known, **values})
 
 
@@ -52,6 +70,10 @@ def sizes_between(least, most):
 
 def tensors(output):
     return [t for t in torch.utils._pytree.tree_leaves(output.to_tuple()) if isinstance(t, torch.Tensor)]
+
+
+def images(size):
+    return {"pixel_values": torch.randn(size, 3, 32, 32)}
 
 
 def text(size):
@@ -67,9 +89,9 @@ class Case:
     def __init__(self, name):
         from transformers import AutoModel, AutoModelForCausalLM
 
-        self.kind, self.dims, self.inputs = "lengths", (1,), text
+        self.kind, self.dim, self.inputs = ("batches", 0, images) if name in VISION else ("lengths", 1, text)
         self.is_causal = name in CAUSAL
-        config = tiny(name, {**CAUSAL, **ENCODERS}[name])
+        config = tiny(name, ALL[name])
         self.model = (AutoModelForCausalLM if self.is_causal else AutoModel).from_config(config).eval()
         self.there = copy.deepcopy(self.model).to("tpu")
 
@@ -82,8 +104,7 @@ class Case:
             inputs = self.inputs(size)
             there = {k: v.to("tpu") for k, v in inputs.items()}
             for v in there.values():
-                for dim in self.dims:
-                    torch._dynamo.mark_dynamic(v, dim, min=least, max=most)
+                torch._dynamo.mark_dynamic(v, self.dim, min=least, max=most)
             for actual, expected in zip(tensors(compiled(**there, **options)), tensors(self.model(**inputs, **options)), strict=True):
                 actual = actual.cpu()
                 assert actual.shape == expected.shape and actual.dtype == expected.dtype
@@ -116,15 +137,48 @@ def counted(run):
     return result | {"graphs": counters["stats"]["unique_graphs"], "seconds": round(time.monotonic() - begin, 1), **counters["tpu"]}
 
 
-def run_all(names):
+def run_all(names, beyond):
     for name in names:
         torch.manual_seed(0)
         case = Case(name)
         with torch.no_grad():
             print(json.dumps([name, "varied", counted(case.varied)]), flush=True)
-            if case.is_causal and "poison" in os.environ["TORCH_TPU_INTERNAL_BOUNDED_SIZES"]:
+            if case.is_causal and beyond == "poison":
                 print(json.dumps([name, "generation", counted(case.generation)]), flush=True)
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """What both runs found: results[beyond][name, what]."""
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install -r requirements-dev.txt")
+    results = {}
+    for beyond in ("poison", "zeros"):  # the second finds the first one's programs
+        environment = {**os.environ, "TORCH_TPU_INTERNAL_BOUNDED_SIZES": beyond, "HF_HUB_OFFLINE": "1",
+                       "TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT": str(tmp_path_factory.getbasetemp() / "programs")}
+        done = subprocess.run([sys.executable, __file__, beyond, *NAMES], env=environment, capture_output=True, text=True, timeout=7200)
+        assert done.returncode == 0, done.stderr[-3000:]
+        rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+        results[beyond] = {(name, what): result for name, what, result in rows}
+    return results
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_program_serves_all_sizes(name, finished):
+    nan, zeros = (finished[beyond][name, "varied"] for beyond in ("poison", "zeros"))
+    assert "error" not in nan, nan["error"]
+    assert nan["worst"] < TOLERANCE
+    assert nan["digest"] == zeros["digest"]
+    for run in (nan, zeros):
+        assert (run["graphs"], run["programs"], run.get("interpreted", 0)) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n in CAUSAL])
+def test_a_growing_cache_takes_few_programs(name, finished):
+    run = finished["poison"][name, "generation"]
+    assert "error" not in run, run["error"]
+    assert run["tokens"] == run["expected"]
+    assert run["programs"] <= MOST_GENERATING
+
+
 if __name__ == "__main__":
-    run_all(sys.argv[1].split(",") if len(sys.argv) > 1 else [*CAUSAL, *ENCODERS])
+    run_all(sys.argv[2:], sys.argv[1])
