@@ -402,32 +402,38 @@ def _levels(graph: fx.Graph, kinds: _Kinds) -> dict[fx.Node, int]:
     return level
 
 
-def _add_free(node: fx.Node, kinds: _Kinds, found: dict[fx.Node, None]) -> None:
-    """What the node reads of free ones, after what those are made from. Each part makes its own: as its arguments, constants
-    could not be part of a program, and sizes not be told from what is computed from them."""
+def _remade(graph: fx.Graph, kinds: _Kinds) -> set[fx.Node]:
+    """Constants, and numbers computed from sizes: each part makes its own. As arguments of a part, constants could not be in a
+    program, and sizes not be told from what is computed from them. What is written to is one for all parts."""
+    written = {s for node in graph.nodes for s in _storages(_written(node))}
+    return {n for n, kind in kinds.of.items() if kind == "free" and (n.op == "get_attr" or not _storages([n]) & written)}
+
+
+def _add_remade(node: fx.Node, remade: set[fx.Node], found: dict[fx.Node, None]) -> None:
+    """What the node reads of such, after what that is made from."""
     for n in node.all_input_nodes:
-        if n not in found and kinds.of.get(n) == "free":
-            _add_free(n, kinds, found)
+        if n not in found and n in remade:
+            _add_remade(n, remade, found)
             found[n] = None
 
 
 def _split(module: fx.GraphModule, kinds: _Kinds) -> list[_Part]:
     level = _levels(module.graph, kinds)
+    remade = _remade(module.graph, kinds)
     parts: dict[int, _Part] = {}
     for node in module.graph.nodes:
-        if node in level and (kinds.of[node] != "free" or any(u.op == "output" for u in node.users)):
+        if node in level and (node not in remade or any(u.op == "output" for u in node.users)):
             parts.setdefault(level[node], _Part(level[node] % 2 == 0)).nodes.append(node)
     ordered = [parts[k] for k in sorted(parts)]
     home = {n: part for part in ordered for n in part.nodes}
     for part in ordered:
-        with_free: dict[fx.Node, None] = {}
+        nodes: dict[fx.Node, None] = {}
         for node in part.nodes:
-            _add_free(node, kinds, with_free)
-            with_free[node] = None
+            _add_remade(node, remade, nodes)
+            nodes[node] = None
         part.outputs = [n for n in part.nodes if any(u.op == "output" or home.get(u) is not part for u in n.users)]
-        part.nodes = [*with_free]
-        read = dict.fromkeys(n for node in part.nodes for n in node.all_input_nodes)
-        part.inputs = [n for n in read if n not in with_free]
+        part.nodes = [*nodes]
+        part.inputs = [n for n in dict.fromkeys(n for node in nodes for n in node.all_input_nodes) if n not in nodes]
     return ordered
 
 
