@@ -17,7 +17,7 @@ import torch
 from torch._dynamo.utils import counters
 
 EVERYTHING = bool(os.environ.get("TORCH_TPU_TEST_EVERYTHING"))
-SIZES = {"lengths": (3, 128), "batches": (2, 40)}  # bounds of what varies
+SIZES = {"lengths": (3, 128), "batches": (2, 31)}  # bounds of what varies
 COUNT = 30 if EVERYTHING else 8  # sizes that one program serves
 TOKENS = 24 if EVERYTHING else 6  # generated one by one
 MOST_GENERATING = 3  # programs: the prompt's, and those of the growing cache

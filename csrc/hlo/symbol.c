@@ -3,8 +3,9 @@
 
 #include "hlo/hlo_internal.h"
 
-/* Primes of which no multiple is near a power of two, which lowerings use as plain numbers, or of ten; nor are their sums and
- * differences, or multiples of two of all these near each other. Small enough for two of them and a few hundred in one product. */
+/* Primes of which no multiple is near a power of two, which lowerings use as plain numbers, or of ten. The same goes for
+ * their sums and differences, and no small multiples of two of all these are near each other. Small enough for two of them
+ * and a few hundred in one product. */
 static const int64_t symbols[HLO_MAX_SYMBOLS] = {63946529, 68295811, 75742529,  79142641,
                                                   86060911, 93247417, 103802261, 111653761};
 
@@ -93,7 +94,8 @@ static bool is_quotient(int count, int64_t number) {
 /* Masks, bits of numbers, limits, and what people use for infinity. */
 static bool is_plain(int64_t number) {
   int64_t size = absolute(number);
-  return !(size & (size - 1)) || !(size & (size + 1)) || size % (1 << 20) == 0 || size % 1000000 == 0 || size > LARGEST / MOST_DIVISOR;
+  bool is_round = size % (1 << 20) == 0 || size % 1000000 == 0;
+  return !(size & (size - 1)) || !(size & (size + 1)) || is_round || size > LARGEST / MOST_DIVISOR;
 }
 
 /* False if there may be a symbol in the number, but in a way that has no form. Lowerings have constants of 32 bits. */
@@ -119,9 +121,12 @@ bool hlo_dim_bound(const hlo_builder *b, int64_t dim, int64_t *out_bound) {
   const int64_t *bounds = b->symbol_bounds;
   int64_t most = bounds[d.of.symbol];
   if (d.of.added >= 0 && d.of.sign > 0) most += bounds[d.of.added];
-  else if (d.of.added >= 0 && d.times < 0) most = bounds[d.of.added], d.times = -d.times; /* the other one is larger */
-  if (!tt_mul_fits(d.times, most, out_bound) || !tt_mul_fits(*out_bound, d.of.other < 0 ? 1 : bounds[d.of.other], out_bound))
-    return false;
+  if (d.of.sign < 0 && d.times < 0) { /* the other one is larger */
+    most = bounds[d.of.added];
+    d.times = -d.times;
+  }
+  int64_t other = d.of.other < 0 ? 1 : bounds[d.of.other];
+  if (!tt_mul_fits(d.times, most, out_bound) || !tt_mul_fits(*out_bound, other, out_bound)) return false;
   *out_bound += d.plus;
   if (*out_bound < 0) *out_bound = 0; /* as many elements as the largest size has */
   return true;

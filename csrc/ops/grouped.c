@@ -1,7 +1,7 @@
 /* Products of groups of rows with a matrix each, as in mixtures of experts.
  *
- * How many rows a group has is known only at run time, so a loop walks over the rows: each step multiplies one tile of them
- * with the matrix of one group, and keeps what belongs to both. Groups without rows take no step. */
+ * How many rows a group has is known only at run time, so a loop walks over the rows: each step multiplies one tile of
+ * them with the matrix of one group, and keeps what belongs to both. Groups without rows take no step. */
 #include <string.h>
 
 #include "ops/pieces.h"
@@ -106,7 +106,7 @@ static walk walk_over(tt_lower *l, hlo_value rows, int64_t groups) {
 }
 
 static hlo_value run(walk *w, hlo_body step, hlo_value left, hlo_value right, hlo_value out) {
-  hlo_value state[STATE_COUNT] = {[ROW] = i32(w, 0), [ENDS] = tt_tensor_arg(w->l, OFFS), left, right, out}, last[STATE_COUNT];
+  hlo_value state[STATE_COUNT] = {i32(w, 0), tt_tensor_arg(w->l, OFFS), left, right, out}, last[STATE_COUNT];
   hlo_while(w->l->b, STATE_COUNT, state, any_row, step, w, last);
   return hlo_failed(w->l->b) ? HLO_NONE : last[OUT];
 }
@@ -131,35 +131,34 @@ static hlo_value sums_by_groups(tt_lower *l, hlo_value left, hlo_value right) {
   return run(&w, sums_step, padded(&w, tt_move_dim(l, left, 0, 1)), padded(&w, right), out);
 }
 
-/* As PyTorch's kernels do, but for every floating dtype and layout. */
-static void check(tt_lower *l) {
+/* What PyTorch's kernels refuse, in their words; null: nothing. Unlike them it takes every floating dtype and layout. */
+static const char *wrong_with(const tt_lower *l) {
   const tt_tensor *a = tt_tensor_arg_meta(l, MAT_A), *b = tt_tensor_arg_meta(l, MAT_B);
-  bool has_2d = a->rank == 2 || b->rank == 2, both_2d = a->rank == 2 && b->rank == 2;
-  const char *wrong = a->rank != 2 && a->rank != 3               ? "mat_a has to be 2 or 3d"
-                      : b->rank != 2 && b->rank != 3             ? "mat_b has to be 2 or 3d"
-                      : a->dtype != b->dtype                     ? "expected mat_a and mat_b to have the same dtype"
-                      : !tt_dtype_is_float((tt_dtype)a->dtype)   ? "Expected mat_a to be a floating point matrix"
-                      : tt_arg_given(l, BIAS)                    ? "Bias not supported yet"
-                      : tt_dtype_arg(l, OUT_DTYPE, (tt_dtype)a->dtype) != (tt_dtype)a->dtype ? "Grouped gemm output dtype must match `mat_a` dtype"
-                      : tt_arg_given(l, OFFS) != has_2d ? "Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d"
-                      : a->sizes[a->rank - 1] != b->sizes[b->rank - 2] ? "contraction dimension of mat_a and mat_b must match"
-                                                                  : NULL;
-  if (!wrong && has_2d) {
-    const tt_tensor *offs = tt_tensor_arg_meta(l, OFFS);
-    int64_t groups = both_2d || offs->rank != 1 ? -1 : a->rank == 3 ? a->sizes[0] : b->sizes[0];
-    if (offs->rank != 1) wrong = "offs has to be 1D";
-    else if (offs->dtype != TT_I32) wrong = "Offsets have to be int32";
-    else if (!both_2d && offs->sizes[0] != groups) wrong = "matrix batch sizes have to match";
-  } else if (!wrong && a->sizes[0] != b->sizes[0]) {
-    wrong = "batched dimension has to match";
-  }
-  if (wrong) hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s", wrong);
+  if (a->rank != 2 && a->rank != 3) return "mat_a has to be 2 or 3d";
+  if (b->rank != 2 && b->rank != 3) return "mat_b has to be 2 or 3d";
+  bool is_batched = a->rank == 3 && b->rank == 3;
+  if (a->dtype != b->dtype) return "expected mat_a and mat_b to have the same dtype";
+  if (!tt_dtype_is_float((tt_dtype)a->dtype)) return "Expected mat_a to be a floating point matrix";
+  if (tt_arg_given(l, BIAS)) return "Bias not supported yet";
+  if (tt_dtype_arg(l, OUT_DTYPE, (tt_dtype)a->dtype) != (tt_dtype)a->dtype)
+    return "Grouped gemm output dtype must match `mat_a` dtype";
+  if (a->sizes[a->rank - 1] != b->sizes[b->rank - 2]) return "contraction dimension of mat_a and mat_b must match";
+  if (tt_arg_given(l, OFFS) == is_batched)
+    return "Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d";
+  if (is_batched) return a->sizes[0] != b->sizes[0] ? "batched dimension has to match" : NULL;
+  const tt_tensor *offs = tt_tensor_arg_meta(l, OFFS), *batch = a->rank == 3 ? a : b->rank == 3 ? b : NULL;
+  if (offs->rank != 1) return "offs has to be 1D";
+  if (offs->dtype != TT_I32) return "Offsets have to be int32";
+  return batch && offs->sizes[0] != batch->sizes[0] ? "matrix batch sizes have to match" : NULL;
 }
 
 /* Arguments: mat_a, mat_b, offs (where each group ends), bias, out_dtype. */
 static void lower_grouped_mm(tt_lower *l) {
-  check(l);
-  if (hlo_failed(l->b)) return;
+  const char *wrong = wrong_with(l);
+  if (wrong) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s", wrong);
+    return;
+  }
   hlo_value a = tt_tensor_arg(l, MAT_A), b = tt_tensor_arg(l, MAT_B), y;
   int rank_a = tt_rank_of(a), rank_b = tt_rank_of(b);
   if (rank_a == 3 && rank_b == 3) y = tt_matmul(l, a, b);
