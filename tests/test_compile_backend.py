@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import compiled, run_python
+from conftest import assert_same, compiled, run_python
 from torch import nn
 from torch._dynamo.utils import counters
 from torch.utils.checkpoint import checkpoint
@@ -440,3 +440,21 @@ def test_examples_of_the_guide():
     blocks = re.findall(r"```python\n(.*?)```", guide, re.S)
     assert len(blocks) >= 4
     exec("\n".join(blocks), {})
+
+
+def test_parts_make_their_own_constants_and_sizes():
+    """A graph that is split hands on neither CPU constants nor what is computed from sizes."""
+    def f(x, small):
+        n = x.shape[1]
+        split = torch.linalg.eigvalsh(small)  # on the host
+        table = torch.arange(3).view(3, 1).repeat(1, 2).to(x.device)
+        return x[:, : n - 1] * split[0], table + split[1], x.sum(1) + (torch.arange(n, device=x.device) * 2 - 2 * n).sum(), n * 3
+
+    c = compiled(f)
+    small = torch.tensor([[2.0, 1.0], [1.0, 3.0]])
+    for n in (5, 9, 17, 33, 6):
+        x = torch.randn(2, n)
+        there = x.to("tpu")
+        torch._dynamo.mark_dynamic(there, 1, min=3, max=64)
+        assert_same(c(there, small.to("tpu")), f(x, small), rtol=1e-4, atol=1e-4)
+    assert counters["tpu"]["splits"] and counters["tpu"]["programs"] <= 4  # those of the first call too, when the split was found

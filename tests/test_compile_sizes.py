@@ -47,7 +47,7 @@ FUNCTIONS = {
     "parts": lambda x, w: (x[:, 1:], x[:, :-1].sum(1), x[:, -1], x[:, -2:].sum(1), x[:, 0], x.narrow(1, 1, 1)),
     "shapes": lambda x, w: (x.reshape(-1, 4), x.view(2, -1), x.permute(1, 0, 2).reshape(x.shape[1], -1), x.transpose(1, 2).flatten(1)),
     "merged sums": lambda x, w: (x.transpose(0, 1).reshape(-1, WIDTH).cumsum(0)[-1], x.transpose(1, 2).flatten().sum()),
-    "rolled": lambda x, w: x.roll(70025009, 1),
+    "rolled": lambda x, w: x.roll(63946529, 1),
     "orders": lambda x, w: (x.sort(1).values, x.sort(1, descending=True).indices.float().sum(1), x.topk(2, 1).values, x.flip(1)),
     "scans": lambda x, w: (x.cumsum(1), x.cummax(1).values, x.logcumsumexp(1)),
     "indexed": lambda x, w: (x[:, torch.arange(x.shape[1] - 1, -1, -1, device=x.device)], w[(x[..., 0] > 0).long()],
@@ -59,7 +59,23 @@ FUNCTIONS = {
     "dot": lambda x, w: (x[0, :, 0].dot(x[1, :, 0]), torch.outer(x[0, :, 0], x[1, :, 1]).sum(), x[0] @ w[0]),
     "losses": lambda x, w: (F.mse_loss(x, x * 2), F.cross_entropy(x.flatten(0, 1), (x[..., 0] > 0).long().flatten()), F.smooth_l1_loss(x, x + 1)),
 }
-APART = {"rolled"}  # a known number that looks like a size: each length has a program of its own
+PAIRS = ((17, 9), (9, 17), (33, 64), (5, 5), (6, 77), (128, 128))
+TABLE = torch.arange(512.0)
+FUNCTIONS_OF_TWO = {  # of x [2, n, WIDTH] and y [2, m, WIDTH]
+    "sums of sizes": lambda x, y: (x.shape[1] + y.shape[1], x.sum() * (x.shape[1] + y.shape[1]), x.new_zeros(x.shape[1] + y.shape[1] - 1)),
+    "differences": lambda x, y: (x.shape[1] - y.shape[1], x.sum() * (y.shape[1] - x.shape[1]), 3 * y.shape[1] - 3 * x.shape[1] + 7),
+    "both joined": lambda x, y: (torch.cat([x, y], 1), torch.cat([y, x], 1).sum(1), torch.cat([x, y, x[:, :3]], 1).amax(1)),
+    "parts of both": lambda x, y: (torch.cat([x, y], 1)[:, x.shape[1]:] + 0, torch.cat([x, y], 1)[:, -x.shape[1]:] + 0, torch.cat([x, y], 1)[:, :-1]),
+    "attention to both": lambda x, y: (x @ torch.cat([x, y], 1).transpose(1, 2)).softmax(-1) @ torch.cat([x, y], 1),
+    "products of both": lambda x, y: ((x @ y.transpose(1, 2)).flatten(1).sum(1), x.shape[1] * y.shape[1] * 2),
+    "from a table": lambda x, y: (TABLE.to(x.device)[-x.shape[1]:], TABLE.to(x.device)[max(0, 512 - y.shape[1]):], x[:, -4095:].sum(1)),
+    "decided": lambda x, y: (max(x.shape[1], 2), min(4096, y.shape[1] + 1) + x.sum(), torch.arange(max(0, x.shape[1] - 3), device=x.device)),
+    "three added": lambda x, y: torch.cat([x, y, x], 1).sum(1),
+    "a difference of products": lambda x, y: (x[:, 1:].transpose(0, 1).reshape(-1).sum(), x.shape[1] * y.shape[1] - y.shape[1]),
+    "halves": lambda x, y: (x.sum() * (x.shape[1] // 2), y.shape[1] // 3),
+    "undecided": lambda x, y: (max(x.shape[1], 20) + 1, x.sum() * max(x.shape[1], y.shape[1])),
+}
+APART = {"rolled", "three added", "a difference of products", "halves", "undecided"}  # no form: each length has a program of its own
 MODULES = {
     "transformer": lambda: torch.nn.TransformerEncoderLayer(WIDTH, 2, 32, dropout=0.0, batch_first=True),
     "embedding": lambda: torch.nn.Sequential(torch.nn.Linear(WIDTH, 8), torch.nn.GELU(), torch.nn.LayerNorm(8), torch.nn.Linear(8, 3)),
@@ -100,6 +116,14 @@ def run_function(name):
     return len(LENGTHS) if name in APART else 1
 
 
+def run_function_of_two(name):
+    compiled = torch.compile(FUNCTIONS_OF_TWO[name], backend="tpu")
+    for n, m in PAIRS:
+        x, y = torch.randn(2, n, WIDTH), torch.randn(2, m, WIDTH)
+        compare(compiled(marked(x.to("tpu")), marked(y.to("tpu"))), FUNCTIONS_OF_TWO[name](x, y), f"{name} of lengths {n} and {m}")
+    return len(PAIRS) if name in APART else 1
+
+
 def run_module(name):
     """With gradients: a program forward and one backward."""
     module = MODULES[name]()
@@ -116,7 +140,7 @@ def run_module(name):
     return 2
 
 
-@pytest.mark.parametrize("name", [*FUNCTIONS, *(f"{m} backward" for m in MODULES)])
+@pytest.mark.parametrize("name", [*FUNCTIONS, *FUNCTIONS_OF_TWO, *(f"{m} backward" for m in MODULES)])
 def test_one_program_serves_every_length(name, finished):
     output = finished[name]
     assert output == "ok", output
@@ -131,12 +155,13 @@ def finished():
 
 
 if __name__ == "__main__":
-    for case in [*FUNCTIONS, *(f"{m} backward" for m in MODULES)]:
+    for case in [*FUNCTIONS, *FUNCTIONS_OF_TWO, *(f"{m} backward" for m in MODULES)]:
         torch._dynamo.reset()
         torch.manual_seed(0)
         counters.clear()
         try:
-            wanted = run_module(case.removesuffix(" backward")) if case.endswith("backward") else run_function(case)
+            run = run_module if case.endswith("backward") else run_function_of_two if case in FUNCTIONS_OF_TWO else run_function
+            wanted = run(case.removesuffix(" backward"))
             made = counters["tpu"]["programs"]
             result = "ok" if made == wanted else f"{made} programs instead of {wanted}"
         except Exception as error:  # noqa: BLE001 - told by the test

@@ -28,12 +28,13 @@ def register() -> None:
 
     _C._set_search_dirs([p for p in sys.path if p.endswith(("site-packages", "dist-packages")) and os.path.isdir(p)])
     torch.utils.rename_privateuse1_backend("tpu")
-    from torch_tpu import _compile_default, _storage, backends, tpu
+    from torch_tpu import _compile_default, _fake, _storage, backends, tpu
 
     torch._register_device_module("tpu", tpu)
     for name in ("compile_cache", "memory", "random", "streams", "modes"):  # one module under both names, not two copies
         sys.modules["torch.tpu." + name] = sys.modules["torch_tpu.tpu." + name]
     torch.utils.generate_methods_for_privateuse1_backend()
+    _fake.register()
     _storage.patch()
     _compile_default.patch()
     # Backward on the thread that asks for it, as for CPU tensors: handing it to a thread of the device takes up to 60 us.

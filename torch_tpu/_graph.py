@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_tpu import _C, _control
 from torch_tpu._graph_host import with_vectors
-from torch_tpu._graph_sizes import ASSERTIONS, Sizes, slice_with_symbols
+from torch_tpu._graph_sizes import ASSERTIONS, Numbers, Sizes, slice_with_symbols
 
 # Below torch, where TORCH_LOGS finds them: TORCH_LOGS=graph_breaks tells where graphs are split, output_code what is compiled.
 log = logging.getLogger("torch.tpu.compile")
@@ -55,21 +55,26 @@ class _Interpreter(fx.Interpreter):
 
     node: fx.Node
 
-    def __init__(self, module: fx.GraphModule, capture: Any = None, has_symbols: bool = False):
+    def __init__(self, module: fx.GraphModule, capture: Any = None, numbers: Numbers | None = None):
         super().__init__(module)
         self.extra_traceback = False
         self.capture = capture
-        self.has_symbols = has_symbols
+        self.numbers = numbers
 
     def run_node(self, n: fx.Node) -> Any:
         self.node = n
-        return super().run_node(n)
+        if self.numbers and n.op == "call_function" and type(n.meta.get("val")) in (int, torch.SymInt):
+            return self.numbers.value(n.meta["val"])
+        result = super().run_node(n)
+        if self.numbers and n.op == "call_function":
+            self.numbers.check(n, result)
+        return result
 
     def call_function(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        if self.has_symbols and target in ASSERTIONS:
+        if self.numbers and target in ASSERTIONS:
             return None  # of numbers that are symbols: guards have seen the sizes
-        if self.has_symbols and target is torch.ops.aten.slice.Tensor:
-            return slice_with_symbols(*args, **kwargs)
+        if self.numbers and target is torch.ops.aten.slice.Tensor:
+            return self._slice(args, kwargs)
         if self.capture and target in _POSITIONS:
             return self._position(*args)
         if self.capture and target in _control.LOWERED:
@@ -88,6 +93,12 @@ class _Interpreter(fx.Interpreter):
             raise NotImplementedError("random draws are repeated in another part of the graph than they were made in")
         self.capture.next_draw = position[1]
         return None
+
+    def _slice(self, args: tuple, kwargs: dict[str, Any]) -> torch.Tensor:
+        dim = args[1] if len(args) > 1 else 0
+        start = self.node.args[2] if len(args) > 2 else None
+        is_negative = isinstance(start, fx.Node) and self.numbers.is_negative(start.meta["val"])
+        return slice_with_symbols(self.numbers.value(self.node.meta["val"].shape[dim]), is_negative, *args, **kwargs)
 
     def _run_with_state(self, state: torch.Tensor, op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if self.capture:
@@ -116,10 +127,10 @@ def _call(module: fx.GraphModule, args: Sequence[Any]) -> list[Any]:
 
 
 def _capture(module: fx.GraphModule, args: list[Any], name: str, symbolic: Sequence[Any] = (),
-             bounds: Sequence[int] = ()) -> Any:
+             bounds: Sequence[int] = (), numbers: Numbers | None = None) -> Any:
     """Runs the graph on placeholders for ``args`` and returns what was captured. With bounds, see ``_graph_sizes``."""
     capture = _C._Capture(args, symbolic=list(symbolic), bounds=list(bounds))
-    interpreter = _Interpreter(module, capture, bool(bounds))
+    interpreter = _Interpreter(module, capture, numbers)
     try:
         with torch.no_grad(), torch._C._DisableAutocast(), _disable_current_modes():
             results = interpreter.run(*capture.placeholders)
@@ -155,13 +166,14 @@ class Program:
         self.instead: Callable[[list[Any]], list[Any]] | None = None  # the graph can't be a program: what runs it
 
     def _captured(self, args: list[Any]) -> Any:
-        if self.sizes and (call := self.sizes.symbolic(args, self.bucket_size)):
+        if self.sizes:
             try:
-                graph = _capture(self.module, args, self.name, *call)
-                if not self.is_async:
-                    graph.require()
-                counters["tpu"]["bounded"] += 1
-                return graph
+                if call := self.sizes.symbolic(args, self.bucket_size):
+                    graph = _capture(self.module, args, self.name, *call)
+                    if not self.is_async:
+                        graph.require()
+                    counters["tpu"]["bounded"] += 1
+                    return graph
             except (CaptureError, RuntimeError) as error:
                 _split_log.debug("%s: sizes that vary get programs of their own: %s", self.name, error.__cause__ or error)
                 self.sizes = None
@@ -390,25 +402,38 @@ def _levels(graph: fx.Graph, kinds: _Kinds) -> dict[fx.Node, int]:
     return level
 
 
+def _remade(graph: fx.Graph, kinds: _Kinds) -> set[fx.Node]:
+    """Constants, and numbers computed from sizes: each part makes its own. As arguments of a part, constants could not be in a
+    program, and sizes not be told from what is computed from them. What is written to is one for all parts."""
+    written = {s for node in graph.nodes for s in _storages(_written(node))}
+    return {n for n, kind in kinds.of.items() if kind == "free" and (n.op == "get_attr" or not _storages([n]) & written)}
+
+
+def _add_remade(node: fx.Node, remade: set[fx.Node], found: dict[fx.Node, None]) -> None:
+    """What the node reads of such, after what that is made from."""
+    for n in node.all_input_nodes:
+        if n not in found and n in remade:
+            _add_remade(n, remade, found)
+            found[n] = None
+
+
 def _split(module: fx.GraphModule, kinds: _Kinds) -> list[_Part]:
     level = _levels(module.graph, kinds)
+    remade = _remade(module.graph, kinds)
     parts: dict[int, _Part] = {}
     for node in module.graph.nodes:
-        if node in level:
+        if node in level and (node not in remade or any(u.op == "output" for u in node.users)):
             parts.setdefault(level[node], _Part(level[node] % 2 == 0)).nodes.append(node)
     ordered = [parts[k] for k in sorted(parts)]
     home = {n: part for part in ordered for n in part.nodes}
     for part in ordered:
-        constants: dict[fx.Node, None] = {}
+        nodes: dict[fx.Node, None] = {}
         for node in part.nodes:
-            for n in node.all_input_nodes:
-                if n.op == "get_attr":
-                    constants[n] = None
-                elif home.get(n) is not part and n not in part.inputs:
-                    part.inputs.append(n)
-            if any(u.op == "output" or home.get(u) is not part for u in node.users):
-                part.outputs.append(node)
-        part.nodes = [*constants, *part.nodes]
+            _add_remade(node, remade, nodes)
+            nodes[node] = None
+        part.outputs = [n for n in part.nodes if any(u.op == "output" or home.get(u) is not part for u in n.users)]
+        part.nodes = [*nodes]
+        part.inputs = [n for n in dict.fromkeys(n for node in nodes for n in node.all_input_nodes) if n not in nodes]
     return ordered
 
 

@@ -24,8 +24,8 @@ typedef enum tt_env_type { TT_ENV_STRING, TT_ENV_CHOICE, TT_ENV_BOOL, TT_ENV_BYT
   X(TORCH_TPU_CPU_FALLBACK, CHOICE, "warn|error|silent", "what to do for operators that have no TPU lowering")      \
   X(TORCH_TPU_HBM_LIMIT, BYTES, "0", "device memory that may be used, such as 16GiB; 0: all there is")              \
   X(TORCH_TPU_INTERNAL_XLA_OPTIONS, STRING, "", "XLA options for every compilation: name=value name=value ...")     \
-  X(TORCH_TPU_INTERNAL_BOUNDED_SIZES, CHOICE, "on|off|poison",                                                     \
-    "one program for many sizes; off: one for each; poison: NaN beyond a size, for tests")                          \
+  X(TORCH_TPU_INTERNAL_BOUNDED_SIZES, CHOICE, "on|off|poison|zeros",                                               \
+    "one program for many sizes; off: one for each; poison, zeros: what lies beyond a size, for tests")                    \
   X(TORCH_TPU_INTERNAL_FFI, BOOL, "1", "use own kernels where a CPU plugin allows it")                              \
   X(TORCH_TPU_EMULATE_MXU, BOOL, "0",                                                                               \
     "CPU plugins: multiply float32 as a TPU's matrix unit does, in 1, 3 or 6 bfloat16 passes (see Precision)")      \

@@ -466,7 +466,7 @@ static void sized_blocks(tt_device *d) {
   drop(&first), drop(&s);
 }
 TT_TEST(blocks_of_many_sizes) {
-  device_options.poison_bounds = true;
+  device_options.beyond_bounds = TT_BEYOND_ONES;
   on_every_device(sized_blocks);
 }
 
@@ -513,6 +513,6 @@ static void sized_loop(tt_device *d) {
   drop(&first), drop(&s);
 }
 TT_TEST(loops_of_many_lengths) {
-  device_options.poison_bounds = true;
+  device_options.beyond_bounds = TT_BEYOND_ONES;
   on_every_device(sized_loop);
 }

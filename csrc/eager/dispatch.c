@@ -56,6 +56,7 @@ static bool is_contiguous(const tt_tensor *t) { return !t->storage || t->flags &
 /* PyTorch's answer would be no news. Its meta kernels are Python, which takes longer than all else. */
 static bool needs_no_hint(const tt_call *call) {
   bool known = tt_op_is_known(call->op);
+  if (known && call->op->flags & TT_OP_OWN_LAYOUT) return true; /* it has none, or knows less than the row */
   for (int i = 0; i < call->arg_count && known; i++) {
     const tt_arg *a = &call->args[i];
     if (a->kind == TT_ARG_TENSOR) known = is_contiguous(&a->tensor);
@@ -73,7 +74,7 @@ static tt_status program_make(tt_device *d, const tt_call *call, const tt_miss_h
   tt_target target = tt_key_is_portable(r->words) ? TT_TARGET_TPU : d->target;
   if (needs_no_hint(call)) {
     tt_status refused = tt_program_build(call, r->specs, r->spec_count, NULL, 0, target, precision, out_program);
-    if (!refused) return TT_OK;
+    if (!refused || call->op->flags & TT_OP_OWN_LAYOUT) return refused;
     tt_status_free(refused); /* PyTorch may have better words for it */
   }
   TT_TRY(tt_hint_get(d, call, r->words, r->word_count, miss, &hint, &memory));

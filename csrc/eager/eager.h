@@ -46,7 +46,7 @@ typedef struct tt_device_options {
   const char *xla_options;  /* see tt_compile_options.env_overrides */
   const char *dump_dir;     /* every compiled program is written there as text; null: nowhere */
   bool no_bounded;          /* each size gets a program of its own */
-  bool poison_bounds;       /* what lies beyond a size is NaN or -1: for tests */
+  tt_beyond beyond_bounds;  /* what lies beyond a size */
   bool no_kernels;          /* CPU plugins: plain programs only, without our own kernels */
   bool emulate_mxu;         /* CPU plugins: float32 products as a TPU's matrix unit makes them */
   tt_cache_options cache;   /* of compiled programs, outside of the process */

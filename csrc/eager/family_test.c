@@ -63,11 +63,11 @@ static void many_sums(tt_device *d) {
 }
 
 TT_TEST(what_lies_beyond_is_never_seen) {
-  device_options.poison_bounds = true;
+  device_options.beyond_bounds = TT_BEYOND_ONES;
   on_every_device(many_sums);
 }
 TT_TEST(what_lies_beyond_is_never_seen_in_regions) {
-  device_options = (tt_device_options){.poison_bounds = true, .defer = true};
+  device_options = (tt_device_options){.beyond_bounds = TT_BEYOND_ONES, .defer = true};
   on_every_device(many_sums);
 }
 
@@ -166,6 +166,6 @@ static void regions_of_lengths(tt_device *d) {
   }
 }
 TT_TEST(regions_mix_both_kinds) {
-  device_options = (tt_device_options){.poison_bounds = true, .defer = true};
+  device_options = (tt_device_options){.beyond_bounds = TT_BEYOND_ONES, .defer = true};
   on_every_device(regions_of_lengths);
 }

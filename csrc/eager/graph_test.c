@@ -474,7 +474,7 @@ static void sized_graph(tt_device *d) {
   tt_graph_destroy(g);
 }
 TT_TEST(one_graph_for_many_sizes) {
-  device_options.poison_bounds = true;
+  device_options.beyond_bounds = TT_BEYOND_ONES;
   on_every_device(sized_graph);
 }
 

@@ -19,7 +19,7 @@ static tt_status resized(tt_device *d, const tt_value *v, const tt_array_type *t
   *out_buffer = buffer;
   if (!memcmp(v->type.dims, type->dims, type->rank * sizeof *type->dims)) return TT_OK;
   return tt_buffer_resize(d->client, buffer, (tt_dtype)type->dtype, type->rank, back ? type->dims : v->type.dims,
-                          back ? v->type.dims : type->dims, d->options.poison_bounds, out_buffer);
+                          back ? v->type.dims : type->dims, d->options.beyond_bounds, out_buffer);
 }
 
 /* Replaces the program's results by what there is to be of them. */

@@ -86,9 +86,9 @@ void hlo_type_print(tt_strbuf *s, const hlo_type *t);
 
 /* A size that is known only at run time goes through a lowering as a number like any other, its symbol: a large prime.
  * As a dimension, a multiple of a symbol is that multiple of the size; the array has room for the bound, and what lies
- * beyond the size is arbitrary. As a number, a multiple of a symbol plus a little is computed at run time. Operations that
- * would let what lies beyond be seen mask it, or fail; and a number or dimension that can't be told from a symbol fails
- * as well. Whoever builds with symbols has another way when it fails: the exact sizes. */
+ * beyond the size is arbitrary. As a number, a multiple of a symbol plus a little is computed at run time. The same goes for
+ * the sum or difference of two symbols, and for the product of any of these with a symbol. Operations that would let what lies
+ * beyond be seen mask it, or fail; and a number or dimension in which there may be anything else of symbols fails as well. Whoever builds with symbols has another way when it fails: the exact sizes. */
 enum { HLO_MAX_SYMBOLS = 8 };
 int64_t hlo_symbol(int index);
 /* The number when the first `count` symbols have these sizes. */

@@ -371,19 +371,37 @@ TT_TEST(sizes_known_at_run_time) {
 TT_TEST(sizes_known_at_run_time_refused) {
   const int64_t n = hlo_symbol(0), *none = DIMS(0, 0);
   CHECK_FAILS(hlo_add(b, f->d, f->x), "stablehlo.add: operand types differ: " F " and " F);
-  CHECK_FAILS(hlo_scalar_i64(b, TT_I64, n / 2), "a number (35012504) depends on a size known only at run time in a way that has no form");
+  CHECK_FAILS(hlo_scalar_i64(b, TT_I64, n / 2), "a number (31973264) depends on a size known only at run time in a way that has no form");
   hlo_value out[2];
   CHECK_FAILS(hlo_rng_bits(b, hlo_bitcast(b, hlo_constant_i64s(b, 2, none), TT_U64), TT_U32, 1, DIMS(n), out),
               "stablehlo.rng_bit_generator: " UNKNOWN "tensor<2xui32>");
   CHECK_FAILS(hlo_custom_call(b, "f", 1, &f->d, f->d.type, NULL), "stablehlo.custom_call: " UNKNOWN F);
-  CHECK_FAILS(hlo_slice(b, f->d, none, DIMS(n, 3), DIMS(2, 1)), "a number (35012505) depends on a size known only at run time in a way that has no form");
+  CHECK_FAILS(hlo_slice(b, f->d, none, DIMS(n, 3), DIMS(2, 1)), "a number (31973265) depends on a size known only at run time in a way that has no form");
   CHECK_FAILS(hlo_pad(b, f->d, f->s, none, none, DIMS(1, 0)), "stablehlo.pad: " UNKNOWN F);
   CHECK_FAILS(hlo_dynamic_slice(b, f->d, VALUES(f->n, f->n), DIMS(1, 1)), "stablehlo.dynamic_slice: " UNKNOWN F);
 }
 
-/* Element counts that could be taken for a size: 5 * 14005003 = n + 6, and 4e7 * n. */
+/* Sums, differences and products of two sizes are told from each other and from plain numbers; what is more has no form. */
+TT_TEST(numbers_of_several_sizes) {
+  const int64_t n = hlo_symbol(0), m = hlo_symbol(1), k = hlo_symbol(7), sizes[] = {5, 3, 0, 0, 0, 0, 0, 11};
+  const struct { int64_t number, value; } cases[] = {
+    {n + m, 8}, {n - m, 2}, {m - n, -2}, {768 * (n + m) - 768, 5376}, {16 * (k - m) + 9, 137}, {n * m, 15}, {4 * k * k + 1, 485},
+    {n * (n + m), 40}, {12 * (k - n) * m + 100, 316}, {n + 4096, 4101}, {-n, -5}, {1000000007, 1000000007},
+    {25050, 25050}, {5003021, 5003021}, {1060439283, 1060439283}, {1000000000, 1000000000}, {INT64_MAX, INT64_MAX}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    TT_CHECK_INT_EQ(hlo_symbols_value(cases[i].number, HLO_MAX_SYMBOLS, sizes), cases[i].value);
+  for (int i = 0; i < HLO_MAX_SYMBOLS; i++)
+    for (int j = 0; j < HLO_MAX_SYMBOLS; j++) {
+      int64_t other[HLO_MAX_SYMBOLS] = {2, 3, 5, 7, 11, 13, 17, 19}, a = hlo_symbol(i), b = hlo_symbol(j);
+      TT_CHECK_INT_EQ(hlo_symbols_value(a + b, HLO_MAX_SYMBOLS, other), other[i] + other[j]);
+      TT_CHECK_INT_EQ(hlo_symbols_value(24 * (a - b) + 7, HLO_MAX_SYMBOLS, other), 24 * (other[i] - other[j]) + 7);
+      TT_CHECK_INT_EQ(hlo_symbols_value(3 * a * b - 1, HLO_MAX_SYMBOLS, other), 3 * other[i] * other[j] - 1);
+    }
+}
+
+/* Element counts that could be taken for a size: 5 * 12789307 = n + 6, and 4e7 * n. */
 TT_TEST(sizes_known_that_look_otherwise) {
   const int64_t n = hlo_symbol(0);
-  CHECK_FAILS(hlo_broadcast_to(b, f->s, 2, DIMS(5, 14005003)), "a number (70025015) depends on a size known only at run time in a way that has no form");
-  CHECK_FAILS(hlo_broadcast_to(b, f->s, 2, DIMS(n, 40000000)), "a number (2801000360000000) depends on a size known only at run time in a way that has no form");
+  CHECK_FAILS(hlo_broadcast_to(b, f->s, 2, DIMS(5, 12789307)), "a number (63946535) depends on a size known only at run time in a way that has no form");
+  CHECK_FAILS(hlo_broadcast_to(b, f->s, 2, DIMS(n, 40000000)), "a number (2557861160000000) depends on a size known only at run time in a way that has no form");
 }

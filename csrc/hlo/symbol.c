@@ -3,10 +3,11 @@
 
 #include "hlo/hlo_internal.h"
 
-/* Primes of which no multiple is near a power of two, which lowerings use as plain numbers, or of ten. Small enough for two of
- * them and a few hundred in one product. */
-static const int64_t symbols[HLO_MAX_SYMBOLS] = {70025009, 70050059, 70075051, 70100053,
-                                                  70160017, 70185067, 70210031, 70235051};
+/* Primes of which no multiple is near a power of two, which lowerings use as plain numbers, or of ten. The same goes for
+ * their sums and differences, and no small multiples of two of all these are near each other. Small enough for two of them
+ * and a few hundred in one product. */
+static const int64_t symbols[HLO_MAX_SYMBOLS] = {63946529, 68295811, 75742529,  79142641,
+                                                  86060911, 93247417, 103802261, 111653761};
 
 enum { SMALLEST = 1 << 25, MOST_PLUS = 4096, MOST_TIMES_WITH_PLUS = 10000, MOST_DIVISOR = 64 };
 #define LARGEST ((int64_t)1 << 62)
@@ -20,73 +21,112 @@ void hlo_builder_set_symbols(hlo_builder *b, int count, const int64_t *bounds, h
   b->size_context = context;
 }
 
-/* number = times * symbol * other + plus; symbol -1 if there is none in it, other -1 if there is but one. */
+/* ---- what a number stands for ----------------------------------------------------------------------------------- */
+
+/* (symbol + sign * added) * other. added -1: symbol alone; other -1: no factor; symbol -1: none of all this. */
+typedef struct unit {
+  int symbol, added, other, sign;
+} unit;
+
+/* number = times * unit + plus */
 typedef struct decoded {
-  int symbol, other;
+  unit of;
   int64_t times, plus;
 } decoded;
 
 static int64_t absolute(int64_t x) { return x < 0 ? -x : x; }
 
-static bool decode_exact(const hlo_builder *b, int64_t number, decoded *out) {
-  *out = (decoded){-1, -1, number, 0};
-  for (int i = 0; i < b->symbol_count; i++)
-    while (out->other < 0 && out->times % symbols[i] == 0) {
-      out->times /= symbols[i];
-      *(out->symbol < 0 ? &out->symbol : &out->other) = i;
-    }
-  return out->symbol >= 0 && absolute(out->times) < SMALLEST;
+/* All units of `count` symbols, the simplest first. False after the last one. */
+static bool unit_next(unit *u, int count) {
+  if (++u->symbol < count) return true;
+  u->symbol = 0;
+  if (++u->other < count) return true; /* once for each order of the two */
+  u->other = -1;
+  if (u->sign > 0 && u->added >= 0) {
+    u->sign = -1;
+    return true;
+  }
+  u->sign = 1;
+  return ++u->added < count;
 }
 
-static bool is_near(int64_t number, int64_t unit, int64_t *out_times, int64_t *out_plus) {
-  *out_times = (number + (number > 0 ? unit / 2 : -unit / 2)) / unit;
-  *out_plus = number - *out_times * unit;
+static int64_t unit_value(const unit *u, const int64_t *sizes) {
+  int64_t sum = sizes[u->symbol] + (u->added < 0 ? 0 : u->sign * sizes[u->added]);
+  return u->other < 0 ? sum : sum * sizes[u->other];
+}
+
+static bool unit_is_new(const unit *u) { return u->added < 0 ? u->other <= u->symbol : u->added > u->symbol; }
+
+static bool is_near(int64_t number, int64_t value, int64_t *out_times, int64_t *out_plus) {
+  int64_t half = absolute(value) / 2;
+  *out_times = (number + (number > 0 ? half : -half)) / value;
+  *out_plus = number - *out_times * value;
   return *out_times && absolute(*out_times) <= MOST_TIMES_WITH_PLUS && absolute(*out_plus) <= MOST_PLUS;
 }
 
-static bool decode_near(const hlo_builder *b, int64_t number, decoded *out) {
-  for (int i = 0; i < b->symbol_count; i++) {
-    *out = (decoded){i, -1, 0, 0};
-    if (is_near(number, symbols[i], &out->times, &out->plus)) return true;
-    for (out->other = 0; out->other <= i; out->other++)
-      if (is_near(number, symbols[i] * symbols[out->other], &out->times, &out->plus)) return true;
+/* Multiples of one unit; or near those, if there is but one such. */
+static bool decode_symbolic(int count, int64_t number, decoded *out) {
+  int found = 0;
+  decoded d = {.of = {-1, -1, -1, 1}};
+  while (unit_next(&d.of, count)) {
+    int64_t value = unit_value(&d.of, symbols);
+    if (!unit_is_new(&d.of)) continue;
+    if (number % value == 0 && absolute(number / value) < SMALLEST) {
+      *out = d;
+      out->times = number / value;
+      out->plus = 0;
+      return true;
+    }
+    if (is_near(number, value, &d.times, &d.plus) && !found++) *out = d;
   }
-  return false;
+  return found == 1;
 }
 
 /* A part of a size, as a lowering that divides would make it. */
-static bool is_quotient(const hlo_builder *b, int64_t number) {
+static bool is_quotient(int count, int64_t number) {
   int64_t times, plus;
-  for (int i = 0; i < b->symbol_count; i++)
+  for (int i = 0; i < count; i++)
     for (int64_t by = 2; by <= MOST_DIVISOR; by++)
       if (is_near(number * by, symbols[i], &times, &plus) && absolute(plus) <= by) return true;
   return false;
 }
 
-/* False if there is a symbol in the number, but in a way that has no form. Large numbers without one are lowerings' own. */
-static bool decode(const hlo_builder *b, int64_t number, decoded *out) {
+/* Masks, bits of numbers, limits, and what people use for infinity. */
+static bool is_plain(int64_t number) {
   int64_t size = absolute(number);
-  *out = (decoded){-1, -1, 0, number};
-  if (!b->symbol_count || size < SMALLEST / MOST_DIVISOR || number <= -LARGEST || number >= LARGEST) return true;
-  if (size >= SMALLEST && (decode_exact(b, number, out) || decode_near(b, number, out))) return true;
-  *out = (decoded){-1, -1, 0, number};
-  bool is_own = !(size & (size - 1)) || !(size & (size + 1)) || size > LARGEST / MOST_DIVISOR; /* masks, bits of numbers */
-  return is_own || !is_quotient(b, number);
+  bool is_round = size % (1 << 20) == 0 || size % 1000000 == 0;
+  return !(size & (size - 1)) || !(size & (size + 1)) || is_round || size > LARGEST / MOST_DIVISOR;
+}
+
+/* False if there may be a symbol in the number, but in a way that has no form. Lowerings have constants of 32 bits. */
+static bool decode(int count, int64_t number, decoded *out) {
+  int64_t size = absolute(number);
+  *out = (decoded){{-1, -1, -1, 1}, 0, number};
+  if (!count || size < SMALLEST / MOST_DIVISOR || number <= -LARGEST || number >= LARGEST) return true;
+  if (decode_symbolic(count, number, out)) return true;
+  *out = (decoded){{-1, -1, -1, 1}, 0, number};
+  return is_plain(number) || (size <= UINT32_MAX && !is_quotient(count, number));
 }
 
 bool hlo_number_is_symbolic(const hlo_builder *b, int64_t number) {
   decoded d;
-  return b->symbol_count && (!decode(b, number, &d) || d.symbol >= 0);
+  return b->symbol_count && (!decode(b->symbol_count, number, &d) || d.of.symbol >= 0);
 }
 
 bool hlo_dim_bound(const hlo_builder *b, int64_t dim, int64_t *out_bound) {
   decoded d;
   *out_bound = dim;
-  if (!hlo_number_is_symbolic(b, dim)) return true;
-  if (!decode(b, dim, &d) || d.symbol < 0) return false;
-  if (!tt_mul_fits(d.times, b->symbol_bounds[d.symbol], out_bound) ||
-      !tt_mul_fits(*out_bound, d.other < 0 ? 1 : b->symbol_bounds[d.other], out_bound))
-    return false;
+  if (!hlo_number_is_symbolic(b, dim)) return !b->symbol_count || dim < SMALLEST || is_plain(dim);
+  if (!decode(b->symbol_count, dim, &d) || d.of.symbol < 0) return false;
+  const int64_t *bounds = b->symbol_bounds;
+  int64_t most = bounds[d.of.symbol];
+  if (d.of.added >= 0 && d.of.sign > 0) most += bounds[d.of.added];
+  if (d.of.sign < 0 && d.times < 0) { /* the other one is larger */
+    most = bounds[d.of.added];
+    d.times = -d.times;
+  }
+  int64_t other = d.of.other < 0 ? 1 : bounds[d.of.other];
+  if (!tt_mul_fits(d.times, most, out_bound) || !tt_mul_fits(*out_bound, other, out_bound)) return false;
   *out_bound += d.plus;
   if (*out_bound < 0) *out_bound = 0; /* as many elements as the largest size has */
   return true;
@@ -104,10 +144,9 @@ bool hlo_dims_have_form(const hlo_builder *b, int rank, const int64_t *dims) {
 }
 
 int64_t hlo_symbols_value(int64_t number, int count, const int64_t *sizes) {
-  hlo_builder b = {.symbol_count = count};
   decoded d;
-  if (!decode(&b, number, &d) || d.symbol < 0) return number;
-  return d.times * sizes[d.symbol] * (d.other < 0 ? 1 : sizes[d.other]) + d.plus;
+  if (!decode(count, number, &d) || d.of.symbol < 0) return number;
+  return d.times * unit_value(&d.of, sizes) + d.plus;
 }
 
 const int64_t *hlo_bounds_of(hlo_builder *b, int count, const int64_t *numbers) {
@@ -126,9 +165,13 @@ hlo_value hlo_fail_symbolic(hlo_builder *b, int64_t number) {
 hlo_value hlo_symbolic_number(hlo_builder *b, tt_dtype dtype, int64_t number) {
   decoded d;
   if (hlo_failed(b)) return hlo_none(b);
-  if (!decode(b, number, &d) || d.symbol < 0) return hlo_fail_symbolic(b, number);
-  hlo_value size = b->size_fn(b, b->size_context, d.symbol);
-  if (d.other >= 0) size = hlo_mul(b, size, b->size_fn(b, b->size_context, d.other));
+  if (!decode(b->symbol_count, number, &d) || d.of.symbol < 0) return hlo_fail_symbolic(b, number);
+  hlo_value size = b->size_fn(b, b->size_context, d.of.symbol);
+  if (d.of.added >= 0) {
+    hlo_value added = b->size_fn(b, b->size_context, d.of.added);
+    size = d.of.sign > 0 ? hlo_add(b, size, added) : hlo_sub(b, size, added);
+  }
+  if (d.of.other >= 0) size = hlo_mul(b, size, b->size_fn(b, b->size_context, d.of.other));
   if (d.times != 1) size = hlo_mul(b, size, hlo_scalar_i64(b, TT_I64, d.times));
   if (d.plus) size = hlo_add(b, size, hlo_scalar_i64(b, TT_I64, d.plus));
   return hlo_convert(b, size, dtype);

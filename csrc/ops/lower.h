@@ -54,7 +54,8 @@ typedef enum tt_op_flags {
   TT_OP_MATMUL = 1 << 7,           /* multiplies matrices at the call's precision; other rows may not */
   TT_OP_CONV = 1 << 8,             /* the same for convolutions */
   TT_OP_KNOWN = 1 << 9,            /* refuses all that PyTorch refuses, and from contiguous tensors come contiguous ones: its
-                                    * meta kernel need not be asked about such (pointwise rows: always so) */
+                                    * meta kernel need not be asked about such (pointwise rows: always so). With
+                                    * TT_OP_OWN_LAYOUT it is never asked: it refuses more than the row */
   TT_OP_ASK = 1 << 10              /* a pointwise row of which that is not true: PyTorch checks the numbers */
 } tt_op_flags;
 

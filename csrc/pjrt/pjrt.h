@@ -117,10 +117,11 @@ tt_status tt_buffer_shape(tt_client *c, tt_pjrt_buffer *buffer, tt_dtype *out_dt
 /* Lets others (DLPack, FFI) hold the memory: while the count is above zero the buffer is never donated. */
 tt_status tt_buffer_external_retain(tt_client *c, tt_pjrt_buffer *buffer) TT_MUST_USE;
 tt_status tt_buffer_external_release(tt_client *c, tt_pjrt_buffer *buffer) TT_MUST_USE;
-/* A copy of a CPU plugin's buffer of dims `from` in one of dims `to`: what both have room for. The rest is arbitrary, or all
- * ones (NaN, -1) if `poison`. */
+/* What a larger copy of a buffer has where the buffer ends: for tests. */
+typedef enum tt_beyond { TT_BEYOND_ANYTHING, TT_BEYOND_ONES /* NaN, -1 */, TT_BEYOND_ZEROS } tt_beyond;
+/* A copy of a CPU plugin's buffer of dims `from` in one of dims `to`: what both have room for. */
 tt_status tt_buffer_resize(tt_client *c, tt_pjrt_buffer *buffer, tt_dtype dtype, int rank, const int64_t *from,
-                           const int64_t *to, bool poison, tt_pjrt_buffer **out_buffer) TT_MUST_USE;
+                           const int64_t *to, tt_beyond beyond, tt_pjrt_buffer **out_buffer) TT_MUST_USE;
 void tt_buffer_destroy(tt_client *c, tt_pjrt_buffer *buffer); /* null is allowed */
 
 /* ---- programs ----------------------------------------------------------------------------------------------- */

@@ -30,7 +30,7 @@ static void copy_common(const resize *r, int dim, const char *from, char *to) {
 }
 
 tt_status tt_buffer_resize(tt_client *c, tt_pjrt_buffer *buffer, tt_dtype dtype, int rank, const int64_t *from,
-                           const int64_t *to, bool poison, tt_pjrt_buffer **out_buffer) {
+                           const int64_t *to, tt_beyond beyond, tt_pjrt_buffer **out_buffer) {
   const void *data;
   *out_buffer = NULL;
   if (rank > MOST_RANK) return tt_status_make(TT_NOT_IMPLEMENTED, "arrays of %d dimensions can't be resized", rank);
@@ -45,7 +45,7 @@ tt_status tt_buffer_resize(tt_client *c, tt_pjrt_buffer *buffer, tt_dtype dtype,
     is_empty = is_empty || !r.common[i];
   }
   char *copy = tt_malloc(bytes + 1);
-  if (poison) memset(copy, 0xff, bytes);
+  if (beyond) memset(copy, beyond == TT_BEYOND_ONES ? 0xff : 0, bytes);
   if (!is_empty) copy_common(&r, 0, data, copy);
   tt_status status = tt_buffer_from_host(c, 0, dtype, rank, to, copy, out_buffer);
   free(copy);

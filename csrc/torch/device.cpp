@@ -84,7 +84,7 @@ tt_device* open() {
   options.dump_dir = tt_env_string(TT_ENV_TORCH_TPU_DUMP_TO);
   const std::string sizes = tt_env_string(TT_ENV_TORCH_TPU_INTERNAL_BOUNDED_SIZES);
   options.no_bounded = sizes == "off";
-  options.poison_bounds = sizes == "poison";
+  options.beyond_bounds = sizes == "poison" ? TT_BEYOND_ONES : sizes == "zeros" ? TT_BEYOND_ZEROS : TT_BEYOND_ANYTHING;
   options.no_kernels = !tt_env_bool(TT_ENV_TORCH_TPU_INTERNAL_FFI);
   options.emulate_mxu = tt_env_bool(TT_ENV_TORCH_TPU_EMULATE_MXU);
   tt_device* d = nullptr;
