@@ -1,0 +1,108 @@
+"""AOTAutograd's cache for this backend: forward and backward graphs that an earlier process traced, cut and decomposed.
+
+PyTorch keeps what a ``SerializableAOTDispatchCompiler`` gives it, which must be an ``OutputCode``. Here that is the FX graph. Its
+programs aren't in it: they are captured anew, which takes milliseconds, and found in the compile cache by their text.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import fx
+from torch._dynamo.utils import counters
+from torch._functorch import config
+from torch._functorch._aot_autograd import autograd_cache
+from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCacheDetails, BypassAOTAutogradCache
+from torch._inductor.codecache import BypassFxGraphCache, FxGraphCache
+from torch._inductor.output_code import OutputCode
+from torch._library.opaque_object import is_opaque_reference_type
+from torch.fx._graph_pickler import GraphPickler, Options
+
+import torch_tpu
+from torch_tpu import _C, _graph
+
+_LOWERING = ("TORCH_TPU_EMULATE_MXU", "TORCH_TPU_INTERNAL_FFI", "TORCH_TPU_INTERNAL_XLA_OPTIONS", "TORCH_TPU_INTERNAL_BOUNDED_SIZES")
+
+
+def is_on() -> bool:
+    """What the user wants: ``torch._functorch.config.enable_autograd_cache``, ``torch.compiler.config.force_disable_caches``."""
+    return autograd_cache.should_use_local_autograd_cache() or autograd_cache.should_use_remote_autograd_cache()
+
+
+class Details(AOTAutogradCacheDetails):
+    """What a key is made of: PyTorch's own list, but for what only inductor reads. To gather that, inductor's code generators
+    are imported, which takes longer than all that the cache saves for a model of some layers."""
+
+    def _init_fx_graph_hash_details(self, gm: fx.GraphModule, example_inputs: Any, fx_config: Any) -> None:
+        try:
+            FxGraphCache._check_can_cache(gm, example_inputs, fx_config)
+        except BypassFxGraphCache as error:
+            raise BypassAOTAutogradCache(str(error)) from error
+        if any(is_opaque_reference_type(type(a)) for a in example_inputs):
+            raise BypassAOTAutogradCache("an argument is an object that can't be told from others of its type")
+        self.gm = gm
+        self.example_inputs = list(example_inputs)
+        self.cache_key_tag = torch.compiler.config.cache_key_tag
+        self.torch_version = torch.__version__, torch.version.git_version
+        self.default_dtype = torch.get_default_dtype()
+        self.default_device = str(torch.get_default_device())
+        self.tpu = torch_tpu.__version__, *_C._cache_identify(), *(os.environ.get(name) for name in _LOWERING)
+        self.options = _options
+
+
+_options: tuple[Any, ...] = ()  # of the graph that is being compiled; Dynamo compiles one at a time
+
+
+@contextlib.contextmanager
+def kept(*options: Any) -> Iterator[None]:
+    """While this lasts AOTAutograd looks in its cache for what it compiles, and keeps it there. Both need forward and backward at
+    once: the backward's graph is handed over with the forward's, to be captured at its first call as ever."""
+    global _options
+    _options = options
+    with config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True), \
+            mock.patch.object(autograd_cache, "AOTAutogradCacheDetails", Details):
+        yield
+
+
+class Code(OutputCode):
+    """A graph as PyTorch keeps it. What is called is its ``function``; this object is what can be written."""
+
+    def __init__(self, module: fx.GraphModule, name: str, options: dict[str, Any]):
+        self.module = module
+        self.name = name
+        self.options = options  # of _graph.Compiled
+        self.graph = b""
+
+    def compile(self, on_compiled: Callable[[Any], None] | None = None) -> Callable[[list[Any]], Any]:
+        function = _graph.Compiled(self.module, self.name, on_compiled=on_compiled, **self.options).function
+        function.__wrapped__ = self  # where AOTAutograd looks for it
+        function.post_compile = _nothing
+        return function
+
+    def prepare_for_serialization(self) -> None:
+        try:
+            self.graph = GraphPickler.dumps(self.module, Options(node_metadata_key_filter=lambda key: key == "val"))
+        except Exception as error:
+            raise BypassAOTAutogradCache(f"the graph of {self.name} can't be written: {error}") from error
+
+    def __copy__(self) -> "Code":
+        return self
+
+    def __reduce__(self) -> Any:
+        return _load, (self.graph, self.name, self.options)
+
+
+def _nothing(example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
+    """PyTorch's hook for what is to be done after loading."""
+
+
+def _load(graph: bytes, name: str, options: dict[str, Any]) -> Callable[[list[Any]], Any]:
+    mode = torch._guards.detect_fake_mode() or torch._subclasses.FakeTensorMode(
+        shape_env=fx.experimental.symbolic_shapes.ShapeEnv())
+    module = GraphPickler.loads(graph, mode)
+    module.recompile()
+    counters["tpu"]["loaded"] += 1
+    return Code(module, name, options).compile()
