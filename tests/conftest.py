@@ -9,6 +9,7 @@ import textwrap
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("TORCH_TPU_INTERNAL_BOUNDED_SIZES", "off")  # else programs would depend on the sizes of tests before
+os.environ.setdefault("TORCHINDUCTOR_AUTOGRAD_CACHE", "0")  # else a graph may come from a run before, and nothing is traced
 
 import pytest
 import torch

@@ -18,6 +18,7 @@ from torch._functorch._aot_autograd import autograd_cache
 from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCacheDetails, BypassAOTAutogradCache
 from torch._inductor.codecache import BypassFxGraphCache, FxGraphCache
 from torch._inductor.output_code import OutputCode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch._library.opaque_object import is_opaque_reference_type
 from torch.fx._graph_pickler import GraphPickler, Options
 
@@ -84,6 +85,7 @@ class Code(OutputCode):
 
     def prepare_for_serialization(self) -> None:
         try:
+            _share_descriptions(self.module)
             self.graph = GraphPickler.dumps(self.module, Options(node_metadata_key_filter=lambda key: key == "val"))
         except Exception as error:
             raise BypassAOTAutogradCache(f"the graph of {self.name} can't be written: {error}") from error
@@ -93,6 +95,20 @@ class Code(OutputCode):
 
     def __reduce__(self) -> Any:
         return _load, (self.graph, self.name, self.options)
+
+
+def _share_descriptions(module: fx.GraphModule) -> None:
+    """Nodes whose results look the same are described by one fake tensor: of hundreds of nodes some dozens are left to write."""
+    seen: dict[Any, torch.Tensor] = {}
+
+    def shared(t: Any) -> Any:
+        if type(t) is not FakeTensor or t.layout is not torch.strided or t._has_symbolic_sizes_strides:
+            return t
+        return seen.setdefault((t.shape, t.stride(), t.storage_offset(), t.dtype, t.device), t)
+
+    for node in module.graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = torch.utils._pytree.tree_map(shared, node.meta["val"])
 
 
 def _nothing(example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
