@@ -21,6 +21,7 @@ from torch._inductor.output_code import OutputCode
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._library.opaque_object import is_opaque_reference_type
 from torch.fx._graph_pickler import GraphPickler, Options
+from torch.utils._python_dispatch import _disable_current_modes
 
 import torch_tpu
 from torch_tpu import _C, _graph
@@ -86,7 +87,8 @@ class Code(OutputCode):
     def prepare_for_serialization(self) -> None:
         try:
             _share_descriptions(self.module)
-            self.graph = GraphPickler.dumps(self.module, Options(node_metadata_key_filter=lambda key: key == "val"))
+            with _disable_current_modes():
+                self.graph = GraphPickler.dumps(self.module, Options(ops_filter=None, node_metadata_key_filter=lambda key: key == "val"))
         except Exception as error:
             raise BypassAOTAutogradCache(f"the graph of {self.name} can't be written: {error}") from error
 
@@ -118,7 +120,8 @@ def _nothing(example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
 def _load(graph: bytes, name: str, options: dict[str, Any]) -> Callable[[list[Any]], Any]:
     mode = torch._guards.detect_fake_mode() or torch._subclasses.FakeTensorMode(
         shape_env=fx.experimental.symbolic_shapes.ShapeEnv())
-    module = GraphPickler.loads(graph, mode)
+    with _disable_current_modes():
+        module = GraphPickler.loads(graph, mode)
     module.recompile()
     counters["tpu"]["loaded"] += 1
     return Code(module, name, options).compile()
