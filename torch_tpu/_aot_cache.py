@@ -16,6 +16,7 @@ from torch._dynamo.utils import counters
 from torch._functorch import config
 from torch._functorch._aot_autograd import autograd_cache
 from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCacheDetails, BypassAOTAutogradCache
+from torch._higher_order_ops.effects import with_effects
 from torch._inductor.codecache import BypassFxGraphCache, FxGraphCache
 from torch._inductor.output_code import OutputCode
 from torch._subclasses.fake_tensor import FakeTensor
@@ -85,6 +86,8 @@ class Code(OutputCode):
         return function
 
     def prepare_for_serialization(self) -> None:
+        if any(n.target is with_effects for n in self.module.graph.nodes):  # takes tokens, which nobody gives to a loaded graph
+            raise BypassAOTAutogradCache(f"{self.name} has operators with effects, whose order is kept by tokens")
         try:
             _share_descriptions(self.module)
             with _disable_current_modes():

@@ -140,21 +140,22 @@ class _Compilers:
         settings = {"is_async": self.options.async_compile, "bucket_size": self.options.bucket_size}
         return _aot_cache.Code(module, self.name + suffix, settings).compile(on_compiled)
 
+    def is_kept(self) -> bool:
+        """In AOTAutograd's cache. Whoever wants to see each step of a compilation gets it done."""
+        return self.options.serializable and not self.options.debug_callback and _aot_cache.is_on()
+
     def compilers(self) -> dict[str, Any]:
         """For aot_autograd."""
         kinds = {"fw_compiler": "forward", "bw_compiler": "backward", "inference_compiler": "inference"}
-        return {name: SerializableAOTDispatchCompiler(_aot_cache.Code, functools.partial(self.compile, kind))
-                for name, kind in kinds.items()}
+        compilers = {name: functools.partial(self.compile, kind) for name, kind in kinds.items()}
+        if not self.is_kept():
+            return compilers
+        return {name: SerializableAOTDispatchCompiler(_aot_cache.Code, compile) for name, compile in compilers.items()}
 
     def cache(self) -> contextlib.AbstractContextManager[None]:
-        """Where graphs are looked for and kept. Whoever wants to see each step of a compilation gets it done."""
-        if not self.options.serializable or self.options.debug_callback or not _aot_cache.is_on():
-            return _no_cache()
+        if not self.is_kept():
+            return contextlib.nullcontext()
         return _aot_cache.kept(self.options.async_compile, self.options.bucket_size, self.options.custom_module_name, self.options.name)
-
-
-def _no_cache() -> contextlib.AbstractContextManager[None]:
-    return torch._functorch.config.patch(enable_autograd_cache=False, enable_remote_autograd_cache=False)
 
 
 @contextlib.contextmanager
