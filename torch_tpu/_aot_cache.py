@@ -48,12 +48,21 @@ class Details(AOTAutogradCacheDetails):
             raise BypassAOTAutogradCache("an argument is an object that can't be told from others of its type")
         self.gm = gm
         self.example_inputs = list(example_inputs)
+        self.sharing = _sharing(example_inputs)
         self.cache_key_tag = torch.compiler.config.cache_key_tag
         self.torch_version = torch.__version__, torch.version.git_version
         self.default_dtype = torch.get_default_dtype()
         self.default_device = str(torch.get_default_device())
         self.tpu = torch_tpu.__version__, *_C._cache_identify(), *(os.environ.get(name) for name in _LOWERING)
         self.options = _options
+
+
+def _sharing(example_inputs: Any) -> list[int]:
+    """For each argument the first one with the same storage: arguments that share memory are traced otherwise. PyTorch's own list
+    leaves this out, and a graph for arguments apart from each other would be used for views of one tensor."""
+    first: dict[int, int] = {}
+    return [first.setdefault(a.untyped_storage()._cdata if type(a) in (torch.Tensor, FakeTensor, torch.nn.Parameter)
+                             and a.layout is torch.strided else -i, i) for i, a in enumerate(example_inputs)]
 
 
 _options: tuple[Any, ...] = ()  # of the graph that is being compiled; Dynamo compiles one at a time
