@@ -5,6 +5,7 @@ programs aren't in it: they are captured anew, which takes milliseconds, and fou
 """
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,8 +20,8 @@ from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCacheDetail
 from torch._higher_order_ops.effects import with_effects
 from torch._inductor.codecache import BypassFxGraphCache, FxGraphCache
 from torch._inductor.output_code import OutputCode
-from torch._subclasses.fake_tensor import FakeTensor
 from torch._library.opaque_object import is_opaque_reference_type
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx._graph_pickler import GraphPickler, Options
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -39,6 +40,10 @@ class Details(AOTAutogradCacheDetails):
     """What a key is made of: PyTorch's own list, but for what only inductor reads. To gather that, inductor's code generators
     are imported, which takes longer than all that the cache saves for a model of some layers."""
 
+    def __init__(self, *args: Any, options: tuple[Any, ...]):
+        self.options = options
+        super().__init__(*args)
+
     def _init_fx_graph_hash_details(self, gm: fx.GraphModule, example_inputs: Any, fx_config: Any) -> None:
         try:
             FxGraphCache._check_can_cache(gm, example_inputs, fx_config)
@@ -54,7 +59,6 @@ class Details(AOTAutogradCacheDetails):
         self.default_dtype = torch.get_default_dtype()
         self.default_device = str(torch.get_default_device())
         self.tpu = torch_tpu.__version__, *_C._cache_identify(), *(os.environ.get(name) for name in _LOWERING)
-        self.options = _options
 
 
 def _sharing(example_inputs: Any) -> list[int]:
@@ -65,17 +69,13 @@ def _sharing(example_inputs: Any) -> list[int]:
                              and a.layout is torch.strided else -i, i) for i, a in enumerate(example_inputs)]
 
 
-_options: tuple[Any, ...] = ()  # of the graph that is being compiled; Dynamo compiles one at a time
-
-
 @contextlib.contextmanager
 def kept(*options: Any) -> Iterator[None]:
     """While this lasts AOTAutograd looks in its cache for what it compiles, and keeps it there. Both need forward and backward at
     once: the backward's graph is handed over with the forward's, to be captured at its first call as ever."""
-    global _options
-    _options = options
+    details = functools.partial(Details, options=options)
     with config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True), \
-            mock.patch.object(autograd_cache, "AOTAutogradCacheDetails", Details):
+            mock.patch.object(autograd_cache, "AOTAutogradCacheDetails", details):
         yield
 
 
