@@ -51,6 +51,8 @@ class Setup:
     def environment(self, backend: Backend, cache: str | None) -> dict[str, str]:
         env = {name: value for name, value in os.environ.items() if name not in FORGOTTEN}
         env |= ALONE | {"TORCHINDUCTOR_CACHE_DIR": cache or self.new_folder()} | dict(backend.env)
+        if backend.kind == "jax":
+            env["PJRT_NAMES_AND_LIBRARY_PATHS"] = f"plugin:{self.plugin}" if self.plugin else ""
         if cache:
             env["TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT"] = env["JAX_COMPILATION_CACHE_DIR"] = cache
             env["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"

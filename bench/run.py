@@ -116,17 +116,18 @@ def probe(setup: Setup, names: list[str]) -> tuple[dict[str, dict], dict[str, st
     """The versions of each backend that runs, and why others don't."""
     versions: dict[str, dict] = {}
     failed: dict[str, str] = {}
+    setup.plugin = os.environ.get("TPU_LIBRARY_PATH", "")
     for name in (n for n in names if BACKENDS[n].kind != "floor"):
         try:
             process = Process(setup, BACKENDS[name], "versions")
             try:
                 versions[name] = process.answer()["versions"]
+                setup.plugin = setup.plugin or versions[name].get("plugin", "")
             finally:
                 process.close()
         except Failed as e:
             failed[name] = " ".join(str(e).split())
     if "floor" in names:
-        setup.plugin = versions.get("strict", {}).get("plugin", "") or os.environ.get("TPU_LIBRARY_PATH", "")
         if setup.plugin:
             versions["floor"] = {}
         else:
@@ -146,9 +147,9 @@ def available(args: argparse.Namespace) -> list[str]:
     """The backends that the caller gave the means for."""
     missing = set()
     if not args.reference_python:
-        missing |= {"ref-strict", "ref-fused"}
+        missing |= {name for name, backend in BACKENDS.items() if backend.is_reference}
     if not args.jax_python:
-        missing.add("jax")
+        missing |= {name for name, backend in BACKENDS.items() if backend.kind == "jax"}
     if not args.floor:
         missing.add("floor")
     if not shutil.which(os.environ.get("CXX", "g++")):
@@ -159,10 +160,12 @@ def available(args: argparse.Namespace) -> list[str]:
 def make_setup(args: argparse.Namespace) -> Setup:
     setup = Setup(args.timeout, args.seconds)
     setup.floor = str(Path(args.floor).resolve()) if args.floor else ""
-    for name in ("ref-strict", "ref-fused"):
-        setup.python[name] = args.reference_python
-        setup.env[name] = dict(pair.split("=", 1) for pair in shlex.split(args.reference_env))
-    setup.python["jax"] = args.jax_python
+    for name, backend in BACKENDS.items():
+        if backend.is_reference:
+            setup.python[name] = args.reference_python
+            setup.env[name] = dict(pair.split("=", 1) for pair in shlex.split(args.reference_env))
+        if backend.kind == "jax":
+            setup.python[name] = args.jax_python
     return setup
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 EAGER = frozenset({"cpu", "strict", "fused", "ref-strict", "ref-fused"})
-PEERS = {"c": "inductor", "j": "jax", "f": "floor"}  # letters of the table's third column
+# Letters of the table's third column.
+PEERS = {"t": "compiled", "r": "ref-compiled", "c": "inductor", "j": "jax", "p": "jax-plugin", "f": "floor"}
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,10 @@ class Backend:
     env: tuple[tuple[str, str], ...] = ()
     device: str = "tpu"
     compiled: bool = False
+
+    @property
+    def is_reference(self) -> bool:
+        return self.name.startswith("ref-")
 
 
 FUSE = ("TORCH_TPU_DEFER_AND_FUSE", "1")
@@ -29,8 +34,11 @@ BACKENDS = {
         Backend("fused", "DeferAndFuse", "torch", (FUSE,)),
         Backend("ref-strict", "reference, strict", "torch", (STRICT,)),
         Backend("ref-fused", "reference, fused", "torch", (FUSE,)),
+        Backend("compiled", "torch.compile", "torch", (STRICT,), compiled=True),
+        Backend("ref-compiled", "reference, compiled", "torch", (STRICT,), compiled=True),
         Backend("inductor", "inductor", "torch", (NO_DEVICE,), "cpu", compiled=True),
         Backend("jax", "JAX jit", "jax", (("JAX_PLATFORMS", "cpu"),)),
+        Backend("jax-plugin", "JAX jit, this plugin", "jax", (("JAX_PLATFORMS", "plugin"),)),
         Backend("floor", "C on PJRT", "floor"),
     )
 }
@@ -40,7 +48,7 @@ BACKENDS = {
 class Workload:
     name: str
     unit: str
-    peers: str  # beside torch eager: c inductor, j JAX, f the floor
+    peers: str  # beside torch eager: letters of PEERS
     what: str
     # held: one process gives all samples. Otherwise each sample is a new process, and its time runs from the start of
     # the process ("process") or of the step within it ("step"); with "warm", its compile cache was filled before.
@@ -92,32 +100,35 @@ GROUPS = {
     ),
     "Models": (
         "Milliseconds for a step that ends with its result on the host: zero_grad, forward, loss, backward, optimizer, loss.item(). "
-        "Many middling operators: dispatch and kernels both count. inductor compiles forward and backward, JAX the whole step.",
+        "Many middling operators: dispatch and kernels both count. torch.compile and inductor compile forward and backward, JAX the whole step.",
         (
-            Workload("mlp_train", "ms", "cj", "MLP 128-256-256-10, batch 64, SGD"),
+            Workload("mlp_train", "ms", "trcjp", "MLP 128-256-256-10, batch 64, SGD"),
             Workload("adamw_step", "ms", "cj", "AdamW step, 50 parameters of 64 x 64"),
-            Workload("gpt_fwd", "ms", "cj", "GPT forward: 4 layers, d 128, T 64, B 4"),
-            Workload("gpt_train", "ms", "cj", "GPT train step with AdamW, the same sizes", tolerance=2e-3),
+            Workload("gpt_fwd", "ms", "trcjp", "GPT forward: 4 layers, d 128, T 64, B 4"),
+            Workload("gpt_train", "ms", "trcjp", "GPT train step with AdamW, the same sizes", tolerance=2e-3),
             Workload("resnet_train", "ms", "c", "ResNet, 4 blocks, 16 x 3 x 32 x 32, SGD", tolerance=5e-3),
             Workload("dlrm_train", "ms", "cj", "DLRM, 4 embedding bags, batch 128, SGD"),
             Workload("shapes_again", "ms", "cj", "50 sequence lengths, second pass"),
         ),
     ),
     "First use": (
-        "Seconds, each sample in a new process. Compilation dominates all but `import`. First forwards count from the start of the process; the train step and "
-        "the lengths from the start of the step. Compile caches are empty unless it says warm (TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT, and the like of inductor and JAX).",
+        "Seconds, each sample in a new process. Compilation dominates all but `import`. First forwards count from the start of the process; all others "
+        "from the start of the step. Compile caches are empty unless it says warm (TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT, and the like of inductor and JAX).",
         (
             Workload("import", "s", "j", "process start until torch (or jax) is imported", "process"),
-            Workload("first_fwd_cold", "s", "cj", "first GPT forward, empty cache", "process"),
-            Workload("first_fwd_warm", "s", "cj", "first GPT forward, warm cache", "process", warm=True),
-            Workload("first_train", "s", "cj", "first GPT train step, empty cache", "step", tolerance=2e-3),
+            Workload("first_fwd_cold", "s", "trcjp", "first GPT forward, empty cache", "process"),
+            Workload("first_fwd_warm", "s", "trcjp", "first GPT forward, warm cache", "process", warm=True),
+            Workload("first_mlp", "s", "trcjp", "first MLP train step, empty cache", "step"),
+            Workload("first_train", "s", "trcjp", "first GPT train step, empty cache", "step", tolerance=2e-3),
+            Workload("first_train_warm", "s", "trcjp", "first GPT train step, warm cache", "step", tolerance=2e-3, warm=True),
             Workload("shapes_first", "s", "cj", "50 sequence lengths, first pass", "step"),
         ),
     ),
 }
 WORKLOADS = {w.name: w for _, (_, rows) in GROUPS.items() for w in rows}
 # The workload that a process-level one runs (import runs none).
-BODY = {"first_fwd_cold": "gpt_fwd", "first_fwd_warm": "gpt_fwd", "first_train": "gpt_train", "shapes_first": "shapes", "shapes_again": "shapes"}
+BODY = {"first_fwd_cold": "gpt_fwd", "first_fwd_warm": "gpt_fwd", "first_mlp": "mlp_train", "first_train": "gpt_train", "first_train_warm": "gpt_train",
+        "shapes_first": "shapes", "shapes_again": "shapes"}
 QUICK = ("dispatch_dep", "item", "softmax", "mlp_train", "import")
 QUICK_BACKENDS = ("cpu", "strict", "fused", "jax", "floor")
 MEMORY = ("mlp_train", "gpt_train", "resnet_train", "dlrm_train")

@@ -18,7 +18,10 @@ class Side:
     def __init__(self, device: str, compiled: bool):
         torch.set_num_threads(1)
         self.device, self.is_cpu = device, device == "cpu"
-        self.compile = torch.compile if compiled else lambda function: function
+        self.compiled, self.compiler = compiled, "inductor" if self.is_cpu else device
+
+    def compile(self, function):
+        return torch.compile(function, backend=self.compiler) if self.compiled else function
 
     def load(self, array) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device)
@@ -32,7 +35,7 @@ class Side:
         return tensor.detach().cpu().float().numpy()
 
     def programs(self) -> int | None:
-        if self.compile is torch.compile:
+        if self.compiled:
             return torch._dynamo.utils.counters["stats"]["unique_graphs"]
         return None if self.is_cpu else int(getattr(torch, self.device)._get_cache_stats().num_compilations)
 

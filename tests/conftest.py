@@ -12,8 +12,11 @@ os.environ.setdefault("TORCH_TPU_INTERNAL_BOUNDED_SIZES", "off")  # else program
 
 import pytest
 import torch
+import torch._functorch.config
 
 DEVICE = "tpu"
+NO_CACHE = {"TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}  # in child processes
+torch._functorch.config.enable_autograd_cache = False  # else a graph may come from an earlier run, and nothing is traced
 
 
 def pytest_sessionstart(session):
@@ -88,7 +91,7 @@ def check(function, *args, **tolerance):
 
 def run_python(code: str, timeout: float = 120, **environment: str | None) -> subprocess.CompletedProcess:
     """Runs code in a new process. A variable that is None is unset."""
-    env = {**os.environ, **{k: v for k, v in environment.items() if v is not None}}
+    env = {**NO_CACHE, **os.environ, **{k: v for k, v in environment.items() if v is not None}}
     for name in (k for k, v in environment.items() if v is None):
         env.pop(name, None)
     return subprocess.run(

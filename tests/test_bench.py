@@ -31,17 +31,18 @@ def run_bench(folder: Path, *options: str) -> tuple[dict, str]:
 
 
 def test_it_measures_and_checks(tmp_path, spec):
-    names, backends = ["dispatch_dep", "mlp_train", "first_fwd_warm"], ["cpu", "strict", "fused"]
+    names, backends = ["dispatch_dep", "mlp_train", "first_fwd_warm"], ["cpu", "strict", "fused", "compiled"]
     results, page = run_bench(tmp_path, "--workloads", ",".join(names), "--backends", ",".join(backends))
     assert list(results["workloads"]) == names and list(results["versions"]) == backends and not results["failed"]
     for name, records in results["workloads"].items():
-        assert list(records) == backends
+        assert list(records) == [b for b in backends if b in spec.WORKLOADS[name].backends]
         for record in records.values():
             assert "error" not in record and record["wrong"] is False
             assert len(record["samples"]) == 2 and all(s > 0 for s in record["samples"])
         assert f"(`{name}`)" in page
     assert results["workloads"]["mlp_train"]["strict"]["device_peak"] > 0
     assert results["workloads"]["mlp_train"]["strict"]["programs"] > 0
+    assert results["workloads"]["mlp_train"]["compiled"]["programs"] == 1  # graphs of Dynamo
     assert results["workloads"]["first_fwd_warm"]["strict"]["programs"] == 0  # the cache was warm
     assert "What failed" not in page and str(Path.home()) not in page and sys.prefix not in page
     (tmp_path / "page.md").unlink()
@@ -103,6 +104,21 @@ def test_nobody_is_waited_for_longer_than_the_limit(tmp_path, spec):
             process.answer()
         process.close()
         assert process.process.returncode < 0
+    finally:
+        setup.close()
+
+
+def test_jax_gets_the_plugin_that_this_project_uses(spec):
+    from processes import Setup
+
+    setup = Setup(limit=1, seconds=1)
+    try:
+        setup.plugin = "/some/plugin.so"
+        env = setup.environment(spec.BACKENDS["jax-plugin"], None)
+        platform, _, path = env["PJRT_NAMES_AND_LIBRARY_PATHS"].partition(":")
+        assert (env["JAX_PLATFORMS"], path) == (platform, "/some/plugin.so")
+        assert setup.environment(spec.BACKENDS["jax"], None)["JAX_PLATFORMS"] == "cpu"
+        assert "PJRT_NAMES_AND_LIBRARY_PATHS" not in setup.environment(spec.BACKENDS["compiled"], None)
     finally:
         setup.close()
 

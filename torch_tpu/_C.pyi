@@ -46,6 +46,9 @@ def _cache_tier(tier: int) -> dict[str, Any] | None:
 def _cache_programs() -> list[tuple[str, str, int, int, int, int, int, int]]:
     """name, key, tier it came from (1: compiled), compile_ns, load_ns, size, reads, last_read_ns; in order of first use."""
 
+def _cache_identify() -> tuple[int, int]:
+    """What this process compiles for (plugin, its settings, machine), and which build of this library it is."""
+
 def _cache_scan(root: str, verify: bool) -> list[tuple[str, str | None, str | None, int, int, int, int, bool, str | None]]:
     """file, name, plugin, size, used_ns, created_ns, compile_ns, is_note, problem."""
 

@@ -1,8 +1,11 @@
 """``torch.compile(model, backend="tpu")``: Dynamo's graphs as StableHLO programs."""
 
+import contextlib
+import functools
+import gc
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +13,10 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import counters
-from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
 
-from torch_tpu import _graph
+from torch_tpu import _aot_cache
+from torch_tpu._partition import partition
 
 _numbers = itertools.count()
 
@@ -43,7 +47,7 @@ class Options:
     bucket_size: one program serves all sizes up to a bound: the max of ``torch._dynamo.mark_dynamic``, else the bucket size,
         or as often twice that as is needed.
     num_dynamic_buckets: has no effect, with a warning: there is a bucket for every doubling.
-    serializable: for AOTAutograd's cache, which is not used in this version. Programs are kept by the compile cache.
+    serializable: graphs are kept in AOTAutograd's cache where PyTorch's settings allow it; another process takes them from there.
     debug_callback: see ``TpuCompileDebug``.
     custom_module_name, name: what the programs are called.
     """
@@ -82,12 +86,14 @@ class Options:
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
+@functools.cache
 def _decompositions() -> dict[Any, Any]:
-    """PyTorch's decompositions of what has no lowering of its own: the rest stays whole."""
-    from torch._decomp import core_aten_decompositions
+    """PyTorch's decompositions of what has no lowering of its own: the rest stays whole. Composite operators aren't in the
+    table, they are gone after autograd."""
+    from torch._decomp import _core_aten_decompositions_post_autograd
 
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return {op: f for op, f in core_aten_decompositions().items()
+    return {op: f for op, f in _core_aten_decompositions_post_autograd().items()
             if not (isinstance(op, torch._ops.OpOverload) and has(op.name(), "PrivateUse1"))} | _foreach_with_tensor()
 
 
@@ -131,17 +137,37 @@ class _Compilers:
                 self.options.debug_callback(self.debug)
 
         suffix = "" if kind == "inference" else f"_{kind}"
-        return _graph.Compiled(module, self.name + suffix, self.options.async_compile, on_compiled,
-                               self.options.bucket_size).function
+        settings = {"is_async": self.options.async_compile, "bucket_size": self.options.bucket_size}
+        return _aot_cache.Code(module, self.name + suffix, settings).compile(on_compiled)
 
-    def forward(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[[list[Any]], Any]:
-        return self.compile("forward", module, example_inputs)
+    def is_kept(self) -> bool:
+        """In AOTAutograd's cache. Whoever wants to see each step of a compilation gets it done."""
+        return self.options.serializable and not self.options.debug_callback and _aot_cache.is_on()
 
-    def backward(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[[list[Any]], Any]:
-        return self.compile("backward", module, example_inputs)
+    def compilers(self) -> dict[str, Any]:
+        """For aot_autograd."""
+        kinds = {"fw_compiler": "forward", "bw_compiler": "backward", "inference_compiler": "inference"}
+        compilers = {name: functools.partial(self.compile, kind) for name, kind in kinds.items()}
+        if not self.is_kept():
+            return compilers
+        return {name: SerializableAOTDispatchCompiler(_aot_cache.Code, compile) for name, compile in compilers.items()}
 
-    def inference(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[[list[Any]], Any]:
-        return self.compile("inference", module, example_inputs)
+    def cache(self) -> contextlib.AbstractContextManager[None]:
+        if not self.is_kept():
+            return contextlib.nullcontext()
+        return _aot_cache.kept(self.options.async_compile, self.options.bucket_size, self.options.custom_module_name, self.options.name)
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """What a compilation makes lives on, and the collector walks over all of PyTorch each time to find that out."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def tpu(module: fx.GraphModule, example_inputs: list[Any], *, mode: str | None = None,
@@ -153,11 +179,7 @@ def tpu(module: fx.GraphModule, example_inputs: list[Any], *, mode: str | None =
     if mode is not None and mode not in _MODES:
         raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(_MODES)}")
     compilers = _Compilers(module, Options.parse(options))
-    return aot_autograd(
-        fw_compiler=compilers.forward,
-        bw_compiler=compilers.backward,
-        inference_compiler=compilers.inference,
-        decompositions=_decompositions(),
-        partition_fn=min_cut_rematerialization_partition,
-        keep_inference_input_mutations=True,
-    )(module, example_inputs)
+    compile_graph = aot_autograd(**compilers.compilers(), decompositions=_decompositions(), partition_fn=partition,
+                                 keep_inference_input_mutations=True)
+    with _collector_paused(), compilers.cache():
+        return compile_graph(module, example_inputs)

@@ -432,6 +432,15 @@ tt_cache_totals tt_cache_total(const tt_cache *c) {
   };
 }
 
+tt_cache_identities tt_cache_identify(const tt_cache *c) {
+  tt_cache_identities found = {.build = tt_cache_note_identity("")};
+  if (c->client) {
+    tt_machine machine = tt_client_machine(c->client);
+    found.target = tt_cache_identity(&machine);
+  }
+  return found;
+}
+
 size_t tt_cache_programs(const tt_cache *c, tt_cache_program **out_programs) {
   pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&c->lock;
   pthread_mutex_lock(lock);

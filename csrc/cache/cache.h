@@ -116,6 +116,12 @@ typedef struct tt_cache_program {
 /* All programs so far, in order of first use; the array is malloc'ed. */
 size_t tt_cache_programs(const tt_cache *c, tt_cache_program **out_programs);
 
+/* For caches that others keep: what this process compiles for (plugin, its settings, machine), and which build of this library it is. */
+typedef struct tt_cache_identities {
+  uint64_t target, build;
+} tt_cache_identities;
+tt_cache_identities tt_cache_identify(const tt_cache *c);
+
 /* ---- filling a folder for other machines ------------------------------------------------------------------------ */
 
 /* A program as tt_cache_compile is asked for it on a machine that may be elsewhere. */

@@ -60,6 +60,22 @@ CACHE_TEST(tier_2_is_asked_first_and_filled_from_tier_3) {
   drop_folder(memory);
 }
 
+TT_TEST(identities_are_of_the_target_and_the_build) {
+  tt_client *client = mock_client();
+  tt_cache *c = tt_cache_create(client, &(tt_cache_options){0}), *same = tt_cache_create(client, &(tt_cache_options){0});
+  tt_cache *none = tt_cache_create(NULL, &(tt_cache_options){0});
+  tt_cache_identities i = tt_cache_identify(c), j = tt_cache_identify(same), k = tt_cache_identify(none);
+  TT_CHECK(i.target && i.target == j.target && !k.target);
+  TT_CHECK(i.build && i.build == j.build && i.build == k.build);
+  setenv("LIBTPU_INIT_ARGS", "--other", 1); /* plugins read it */
+  TT_CHECK(tt_cache_identify(c).target != i.target);
+  unsetenv("LIBTPU_INIT_ARGS");
+  tt_cache_destroy(c);
+  tt_cache_destroy(same);
+  tt_cache_destroy(none);
+  tt_client_destroy(client);
+}
+
 TT_TEST(others_memory_is_not_used) {
   tt_client *client = mock_client();
   char *memory = new_folder();

@@ -107,6 +107,11 @@ py::object cache_tier(int tier) {
   return out;
 }
 
+py::tuple cache_identify() {
+  const tt_cache_identities i = tt_cache_identify(tt_device_cache(device()));
+  return py::make_tuple(i.target, i.build);
+}
+
 std::string hex(const tt_cache_key& key) {
   char text[49];
   snprintf(text, sizeof text, "%016lx%016lx%016lx", key.words[0], key.words[1], key.words[2]);
@@ -179,6 +184,7 @@ void bind_cache(py::module& m) {
   m.def("_cache_stats", &cache_stats);
   m.def("_cache_tier", &cache_tier);
   m.def("_cache_programs", &cache_programs);
+  m.def("_cache_identify", &cache_identify);
   m.def("_cache_scan", &cache_scan);
   m.def("_cache_prune", &cache_prune);
   m.def("_cache_remove", [](const std::string& root, const std::string& file) { check(tt_cache_remove(root.c_str(), file.c_str())); });
