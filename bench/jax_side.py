@@ -16,7 +16,7 @@ def workload(build):
 
 
 class Side:
-    def __init__(self, device: str, compiled: bool):
+    def __init__(self, device: str, compiled: str):
         self.compiled = 0
         jax.monitoring.register_event_duration_secs_listener(self._count)
         self.sync = jax.block_until_ready

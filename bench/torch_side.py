@@ -15,12 +15,15 @@ def workload(build):
 
 
 class Side:
-    def __init__(self, device: str, compiled: bool):
+    def __init__(self, device: str, compiled: str):
         torch.set_num_threads(1)
         self.device, self.is_cpu = device, device == "cpu"
-        self.compiled, self.compiler = compiled, "inductor" if self.is_cpu else device
+        self.compiled, self.compiler = compiled == "torch.compile", "inductor" if self.is_cpu else device
+        self.has_whole_steps = compiled == "compile_step"
 
     def compile(self, function):
+        if self.has_whole_steps:
+            return torch.tpu.compile_step(function)
         return torch.compile(function, backend=self.compiler) if self.compiled else function
 
     def load(self, array) -> torch.Tensor:
@@ -256,16 +259,18 @@ def softmax_backward(side):
 
 def training(side, model, optimizer, loss_of, *arrays):
     model, batch = models.initialised(model, side.device), [side.load(a) for a in arrays]
-    optimizer, loss_of = optimizer(model.parameters()), side.compile(loss_of)
+    optimizer = optimizer(model.parameters())
+    loss_of = loss_of if side.has_whole_steps else side.compile(loss_of)
 
-    def step():
+    def train(*batch):
         optimizer.zero_grad()
         loss = loss_of(model, *batch)
         loss.backward()
         optimizer.step()
-        return loss.item()
+        return loss
 
-    return step, 1
+    train = side.compile(train) if side.has_whole_steps else train
+    return lambda: train(*batch).item(), 1
 
 
 def sgd(rate, momentum=0.9):
