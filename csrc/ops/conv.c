@@ -107,6 +107,24 @@ static hlo_value convolve(tt_lower *l, hlo_value lhs, hlo_value rhs, const hlo_c
   return hlo_concatenate(l->b, (int)groups, parts, 1);
 }
 
+/* [n, c, ...] with [o, c, ...] to [n, o, ...]. */
+static hlo_conv ordinary_spec(const geometry *g, const int64_t *low, const int64_t *high) {
+  return (hlo_conv){.lhs_batch = 0,
+                    .lhs_feature = 1,
+                    .rhs_output_feature = 0,
+                    .rhs_input_feature = 1,
+                    .out_batch = 0,
+                    .out_feature = 1,
+                    .lhs_spatial = spatial_dims,
+                    .rhs_spatial = spatial_dims,
+                    .out_spatial = spatial_dims,
+                    .pad_low = low,
+                    .pad_high = high,
+                    .rhs_dilation = g->dilation,
+                    .feature_groups = g->groups,
+                    .batch_groups = 1};
+}
+
 /* Stretches x by `base` (null: not), pads it, and describes the windows over it, if that form suits the plugin. */
 static bool as_taps(tt_lower *l, const geometry *g, hlo_value *x, const int64_t *w_spatial, const int64_t *base,
                     const int64_t *low, const int64_t *high, const int64_t *stride, tt_taps *out) {
@@ -196,22 +214,9 @@ static hlo_value plain(tt_lower *l, const geometry *g, hlo_value x, hlo_value w,
     return tt_taps_depthwise(l, &taps, x, w);
   hlo_value y = forward_by_kernel(l, TT_KERNEL_conv, g, x, w, w.type->dims[0], g->padding, high);
   if (!hlo_is_none(y)) return y;
-  return convolve(l, x, w,
-                  &(hlo_conv){.lhs_batch = 0,
-                              .lhs_feature = 1,
-                              .rhs_output_feature = 0,
-                              .rhs_input_feature = 1,
-                              .out_batch = 0,
-                              .out_feature = 1,
-                              .lhs_spatial = spatial_dims,
-                              .rhs_spatial = spatial_dims,
-                              .out_spatial = spatial_dims,
-                              .stride = g->stride,
-                              .pad_low = g->padding,
-                              .pad_high = high,
-                              .rhs_dilation = g->dilation,
-                              .feature_groups = g->groups,
-                              .batch_groups = 1});
+  hlo_conv spec = ordinary_spec(g, g->padding, high);
+  spec.stride = g->stride;
+  return convolve(l, x, w, &spec);
 }
 
 /* [out, in / groups, ...] to [in, out / groups, ...]: the weight of the adjoint. */
@@ -236,22 +241,9 @@ static hlo_value adjoint(tt_lower *l, const geometry *g, hlo_value y, hlo_value 
   tt_taps taps;
   if (is_depthwise(g, w) && as_taps(l, g, &y, w.type->dims + 2, g->stride, low, high, NULL, &taps))
     return tt_taps_depthwise(l, &taps, y, w);
-  return convolve(l, y, w,
-                  &(hlo_conv){.lhs_batch = 0,
-                              .lhs_feature = 1,
-                              .rhs_output_feature = 0,
-                              .rhs_input_feature = 1,
-                              .out_batch = 0,
-                              .out_feature = 1,
-                              .lhs_spatial = spatial_dims,
-                              .rhs_spatial = spatial_dims,
-                              .out_spatial = spatial_dims,
-                              .pad_low = low,
-                              .pad_high = high,
-                              .lhs_dilation = g->stride,
-                              .rhs_dilation = g->dilation,
-                              .feature_groups = g->groups,
-                              .batch_groups = 1});
+  hlo_conv spec = ordinary_spec(g, low, high);
+  spec.lhs_dilation = g->stride;
+  return convolve(l, y, w, &spec);
 }
 
 /* The batch is what is summed over, so it takes the features' place. */
