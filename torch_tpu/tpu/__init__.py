@@ -101,7 +101,7 @@ def compile_step(step: Callable, *, name: str = "step") -> "CompiledStep":
 
     The first call runs operator by operator. At the second one the step is traced, and from then on its Python is not run again, so
     what it does beside computing on tensors happens once. The step is traced anew for other shapes, another training mode of a
-    module, or other settings of an optimizer; a learning rate may change at any time. Raises ``StepError`` if the step
+    module, or other settings of an optimizer; a learning rate may change at any time. Raises RuntimeError if the step
     reads a tensor's value, or changes a number that its program could not change.
     """
     from torch_tpu._step import CompiledStep  # imports torch.compile's parts
