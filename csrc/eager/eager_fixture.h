@@ -102,12 +102,19 @@ MAYBE_UNUSED static void on_every_device(void (*body)(tt_device *)) {
   }
 }
 
+/* OPTIONS: designated initialisers of tt_device_options. */
+#define DEVICE_TEST_WITH(name, ...)                                  \
+  static void on_##name(tt_device *d);                               \
+  TT_TEST(name) {                                                    \
+    device_options = (tt_device_options){__VA_ARGS__};               \
+    on_every_device(on_##name);                                      \
+  }                                                                  \
+  static void on_##name(tt_device *d)
 #define DEVICE_TEST(name)                           \
   static void on_##name(tt_device *d);              \
   TT_TEST(name) { on_every_device(on_##name); }     \
   static void on_##name(tt_device *d)
 
-/* OPTIONS: designated initialisers of tt_device_options. */
 #define MOCK_TEST(name, ...)                             \
   static void on_##name(tt_device *d);                   \
   TT_TEST(name) {                                        \
