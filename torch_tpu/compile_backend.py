@@ -87,13 +87,14 @@ _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagra
 
 
 @functools.cache
-def _decompositions() -> dict[Any, Any]:
-    """PyTorch's decompositions of what has no lowering of its own: the rest stays whole. Composite operators aren't in the
-    table, they are gone after autograd."""
-    from torch._decomp import _core_aten_decompositions_post_autograd
+def _decompositions(before_autograd: bool = False) -> dict[Any, Any]:
+    """PyTorch's decompositions of what has no lowering of its own: the rest stays whole. Composite operators are gone after
+    autograd, and take time to list."""
+    from torch._decomp import _core_aten_decompositions_post_autograd, core_aten_decompositions
 
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return {op: f for op, f in _core_aten_decompositions_post_autograd().items()
+    table = core_aten_decompositions() if before_autograd else _core_aten_decompositions_post_autograd()
+    return {op: f for op, f in table.items()
             if not (isinstance(op, torch._ops.OpOverload) and has(op.name(), "PrivateUse1"))} | _foreach_with_tensor()
 
 

@@ -124,7 +124,7 @@ def to_stablehlo(program: ExportedProgram | torch.nn.Module, args: tuple[Any, ..
 
     from torch_tpu.compile_backend import _decompositions
 
-    program = move_to_device_pass(program.run_decompositions(_decompositions()), "tpu")
+    program = move_to_device_pass(program.run_decompositions(_decompositions(before_autograd=True)), "tpu")
     given = list(program._graph_module_flat_inputs(*program.example_inputs))
     signature = program.graph_signature
     flags = [weights_as_constants and spec.kind is not InputKind.USER_INPUT for spec in signature.input_specs]
