@@ -2,6 +2,7 @@
 
 import copy
 import re
+import sys
 
 import pytest
 import torch
@@ -129,10 +130,25 @@ def test_precision_is_in_the_text():
     assert "precision" not in re.sub("mhlo.*", "", export.to_stablehlo(model, (x,)).text)
 
 
-def test_what_cannot_be_exported_says_so():
+@pytest.mark.parametrize("version", [None, "1.0.0"])
+def test_bytecode_is_the_same_module(version):
+    pytest.importorskip("jaxlib", reason="jaxlib is not installed: pip install --no-deps jaxlib")
+    from torch_tpu import _bytecode
+
+    model, x = nn.Sequential(nn.Linear(3, 5), nn.GELU(), nn.Softmax(1)), torch.randn(4, 3)
+    bytecode = export.to_stablehlo(model, (x,), weights_as_constants=True).bytecode(version)
+    assert bytecode.startswith(b"ML\xefR") and f"StableHLO_v{version or ''}".encode() in bytecode
+    (y,) = export.StableHLO(_bytecode.read(bytecode))(x.to(DEVICE))
+    torch.testing.assert_close(y.cpu(), model(x).detach())
+
+
+def test_what_cannot_be_exported_says_so(monkeypatch):
     with pytest.raises(NotImplementedError, match="draws random numbers"):
         export.to_stablehlo(nn.Dropout(0.5).train(), (torch.randn(3),))
     module = export.to_stablehlo(nn.ReLU(), (torch.randn(3),))
+    monkeypatch.setitem(sys.modules, "jaxlib.mlir", None)
+    monkeypatch.delitem(sys.modules, "torch_tpu._bytecode", raising=False)
+    monkeypatch.delattr(sys.modules["torch_tpu"], "_bytecode", raising=False)
     with pytest.raises(NotImplementedError, match="stablehlo-translate"):
         module.bytecode()
     with pytest.raises(TypeError, match="takes 1 arrays, got 2"):

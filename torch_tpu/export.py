@@ -56,12 +56,20 @@ class StableHLO:
         """Writes the text."""
         Path(path).write_text(self.text)
 
-    def bytecode(self) -> bytes:
-        """Portable bytecode (VHLO). NotImplementedError: only MLIR's own libraries can write it, and no PJRT plugin offers it."""
-        raise NotImplementedError(
-            "portable StableHLO bytecode can only be written by MLIR's libraries, which neither PJRT's interface nor this package "
-            "has. Save the text and convert it: stablehlo-opt --chlo-legalize-to-stablehlo model.mlir | "
-            "stablehlo-translate --serialize --target=1.0.0")
+    def bytecode(self, version: str | None = None) -> bytes:
+        """Portable bytecode (VHLO), as PJRT plugins and StableHLO's tools read it.
+
+        version: of StableHLO, such as "1.0.0"; the oldest that the writer knows if it isn't given. MLIR's own libraries write it, which
+            no PJRT plugin offers: they come with jaxlib (without JAX). NotImplementedError if that isn't installed.
+        """
+        try:
+            from torch_tpu import _bytecode
+        except ImportError as error:
+            raise NotImplementedError(
+                "portable StableHLO bytecode is written by MLIR's libraries, which neither PJRT's interface nor this package has. "
+                "Install those of jaxlib (pip install --no-deps jaxlib), or save the text and convert it: "
+                "stablehlo-opt --chlo-legalize-to-stablehlo model.mlir | stablehlo-translate --serialize --target=1.0.0") from error
+        return _bytecode.written(self.text, version)
 
     def __call__(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         """Runs ``main``. TypeError or ValueError if the tensors are not those of ``inputs``."""
