@@ -107,7 +107,7 @@ def check_step(config, topology, devices, most, **options):
     # Each device gathers what it doesn't have, for forward and again for backward, and sends gradients.
     sent = {c["kind"]: c["sent"] for c in r["collectives"]}
     share = 2 * r["parameters"] * (devices - 1) / devices
-    assert sent["all-gather"] >= 1.5 * share and sent["reduce-scatter"] + sent.get("all-reduce", 0) >= 0.9 * share
+    assert sent["all-gather"] >= 1.5 * share and sent.get("reduce-scatter", 0) + sent.get("all-reduce", 0) >= 0.9 * share
     assert r["roofline"]["overlapped"] > 0 and r["roofline"]["intensity"] == pytest.approx(compiler["flops"] / compiler["bytes_accessed"])
     names = [b["name"] for b in r["largest"]]
     assert any(re.search(r"embed_tokens|lm_head|experts|forward |backward ", n) for n in names), names
