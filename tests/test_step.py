@@ -1,6 +1,7 @@
 """torch.tpu.compile_step: a whole training step as one program does what the step does, and leaves the same behind."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -450,6 +451,24 @@ def test_new_state_at_each_call():
     with pytest.raises(RuntimeError, match="makes new state in each of its first 3 calls"):
         for _ in range(CALLS):
             step(*data("tpu"))
+
+
+def test_a_tensor_that_is_kept_in_a_list_is_told():
+    kept = []
+    model = Net().to("tpu")
+    steps = plain(model, adamw(model.parameters())), plain(model, sgd(model.parameters()))
+
+    def keeps(x, y):
+        kept.append(steps[0](x, y))
+        return kept[-1]
+
+    for step, told in ((keeps, True), (steps[1], False)):
+        step = torch.tpu.compile_step(step)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                step(*data("tpu"))
+        assert any("keeps a tensor that it makes" in str(w.message) for w in caught) == told
 
 
 def test_an_error_in_the_step_is_the_steps_own():

@@ -6,7 +6,10 @@ program, looked up anew for each call; what it changed is written to the same pl
 """
 
 import contextlib
+import gc
 import logging
+import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -358,6 +361,9 @@ class _Trace:
             finally:
                 before.put_back()
             places = before.places()
+        if self._keeps_tensors():
+            warnings.warn(f"{name}: the step keeps a tensor that it makes where its program can't replace it (in a list, a closure ...). "
+                          "There it has no contents. Return it from the step instead", stacklevel=4)
         if not self.is_steady:
             return
         places.update((id(r.tensor), r) for r in rates)
@@ -379,6 +385,7 @@ class _Trace:
                 result = function(*args, **kwargs)
                 values, self.result_spec = pytree.tree_flatten(result)
                 self.is_single = result is values[0] if values else False
+                self.made = [weakref.ref(t) for t in proxy_tensor.get_proxy_mode().tracer.tensor_tracker]
                 self.is_steady = not before.has_more_state()
                 before.check_numbers()
                 if [_gradient_of(t) for t in tensors] != gradients:
@@ -400,6 +407,13 @@ class _Trace:
             module = proxy_tensor.make_fx(step, decomposition_table=_decompositions())(*fakes)
         _arrange(module)
         return module, outside.tensors
+
+    def _keeps_tensors(self) -> bool:
+        """Does somebody still hold a tensor of the trace?"""
+        made = self.__dict__.pop("made")
+        if any(t() is not None for t in made):
+            gc.collect()
+        return any(t() is not None for t in made)
 
     def run(self, flat: list[Any]) -> Any:
         values = [v for v, t in zip(flat, self.is_tensor) if t] + [place.get() for place in self.places]
