@@ -208,6 +208,31 @@ def test_training_and_evaluation():
     assert len(step.traces) == 2
 
 
+def test_modules_and_optimizers_of_a_branch_that_comes_later():
+    """The first trace that meets them puts them back too, and depends on them."""
+
+    def steps(device, compiled):
+        torch.manual_seed(0)
+        first, second = Net().to(device), Net().to(device)
+        optimizers = adamw(first.parameters()), adamw(second.parameters())
+
+        def step(x, y):
+            model, optimizer = (first, optimizers[0]) if x.shape[0] < 12 else (second, optimizers[1])
+            return plain(model, optimizer)(x, y)
+
+        step = torch.tpu.compile_step(step) if compiled else step
+        losses = []
+        for i, size in enumerate((9, 9, 12, 12, 12, 9, 12)):
+            second.train(i != 6)
+            losses.append(step(*data(device, size)).item())
+        return losses, state_of(first, optimizers[0]) | {"second." + k: v for k, v in state_of(second, optimizers[1]).items()}
+
+    wanted, state = steps("cpu", False)
+    got, got_state = steps("tpu", True)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    assert_same(got_state, state)
+
+
 def test_clipping_averaging_and_autocast():
     averages = []
 

@@ -115,13 +115,21 @@ class _State:
         self.rates: dict[int, set[Any]] = {}  # the learning rates that a group had
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self, before: "_Before | None" = None) -> Iterator[None]:
+        """``before`` hears of what is found, before it is used."""
+
         def see_module(module: torch.nn.Module, _: Any) -> None:
-            if id(module) not in self.modules:
-                self.modules.update((id(m), m) for m in module.modules())
+            for m in module.modules() if id(module) not in self.modules else ():
+                if id(m) not in self.modules:
+                    self.modules[id(m)] = m
+                    if before:
+                        before.add_module(m)
 
         def see_optimizer(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-            self.optimizers[id(optimizer)] = optimizer
+            if id(optimizer) not in self.optimizers:
+                self.optimizers[id(optimizer)] = optimizer
+                if before:
+                    before.add_optimizer(optimizer)
 
         handles = [register_module_forward_pre_hook(see_module),
                    register_optimizer_step_pre_hook(see_optimizer)]
@@ -130,6 +138,9 @@ class _State:
         finally:
             for handle in handles:
                 handle.remove()
+
+    def size(self) -> int:
+        return len(self.modules) + len(self.optimizers)
 
     def groups(self) -> list[dict[str, Any]]:
         return [g for o in self.optimizers.values() for g in o.param_groups]
@@ -144,22 +155,6 @@ class _State:
         self.see_rates()
         return [_Rate(g) for g in self.groups() if type(g.get("lr")) is float and len(self.rates[id(g)]) > 1]
 
-    def stores(self) -> list[dict]:
-        """The dicts that hold tensors."""
-        return [*(store for m in self.modules.values() for store in (m._parameters, m._buffers)),
-                *(s for o in self.optimizers.values() for s in o.state.values()), *self.groups()]
-
-    def leaves(self) -> dict[int, Any]:
-        """The places of tensors that can have a gradient, by the tensor's id."""
-        found: dict[int, Any] = {}
-        for m in self.modules.values():
-            for key, p in m._parameters.items():
-                if p is not None:
-                    found.setdefault(id(p), _Item(m._parameters, key))
-        for p in [p for g in self.groups() for p in g["params"]] + list(self.others.found.values()):
-            found.setdefault(id(p), _Fixed(p))
-        return found
-
 
 # ---- a trace leaves nothing behind ------------------------------------------------------------------------------------------
 
@@ -168,13 +163,29 @@ class _Before:
     """What there was before a trace."""
 
     def __init__(self, state: _State):
-        self.state = state
-        self.stores = [(s, dict(s)) for s in state.stores()]
-        self.attributes = [(m.__dict__, dict(m.__dict__)) for m in state.modules.values()]
-        self.states = [(o, set(map(id, o.state))) for o in state.optimizers.values()]
-        self.gradients: dict[int, tuple[Any, Any]] = {}
-        for place in state.leaves().values():
-            self.add_leaf(place)
+        self.stores: list[tuple[dict, dict]] = []  # dicts that hold tensors, and copies of them
+        self.attributes: list[tuple[dict, dict]] = []
+        self.states: list[tuple[torch.optim.Optimizer, set[int]]] = []
+        self.gradients: dict[int, tuple[Any, Any]] = {}  # places of leaves, by the leaf's id
+        for module in state.modules.values():
+            self.add_module(module)
+        for optimizer in state.optimizers.values():
+            self.add_optimizer(optimizer)
+        for leaf in state.others.found.values():
+            self.add_leaf(_Fixed(leaf))
+
+    def add_module(self, module: torch.nn.Module) -> None:
+        self.stores += [(s, dict(s)) for s in (module._parameters, module._buffers)]
+        self.attributes.append((module.__dict__, dict(module.__dict__)))
+        for key, p in module._parameters.items():
+            if p is not None:
+                self.add_leaf(_Item(module._parameters, key))
+
+    def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        self.stores += [(s, dict(s)) for s in (*optimizer.state.values(), *optimizer.param_groups)]
+        self.states.append((optimizer, set(map(id, optimizer.state))))
+        for p in (p for g in optimizer.param_groups for p in g["params"]):
+            self.add_leaf(_Fixed(p))
 
     def add_leaf(self, place: Any) -> None:
         self.gradients.setdefault(id(place.get()), (place, place.get().grad))
@@ -354,10 +365,11 @@ class _Trace:
         rates = state.varying_rates() if is_captured else []
         self.guards = _Guards(state, flat, spec, rates)
         self.is_tensor = [isinstance(v, torch.Tensor) for v in flat]
-        with state.watching(), _captured(state, rates) if is_captured else contextlib.nullcontext():
+        with _captured(state, rates) if is_captured else contextlib.nullcontext():
             before = _Before(state)
             try:
-                module, outside = self._trace(function, flat, spec, before)
+                with state.watching(before):
+                    module, outside = self._trace(function, flat, spec, before)
             finally:
                 before.put_back()
             places = before.places()
@@ -472,18 +484,31 @@ class CompiledStep:
         self.traces.insert(0, trace)
         return trace.run(flat)
 
+    def _traced(self, flat: list[Any], spec: Any, is_captured: bool) -> _Trace:
+        """A trace that found no module or optimizer that was not known when it began: its guards would not have it."""
+        while True:
+            known = self.state.size()
+            try:
+                trace = _Trace(self.function, self.name, self.state, flat, spec, is_captured)
+            except Exception:
+                if self.state.size() == known:
+                    raise
+                continue
+            if self.state.size() == known:
+                return trace
+
     def _trace(self, flat: list[Any], spec: Any) -> _Trace | None:
         if len(self.traces) == _MOST_TRACES:
             log.warning("%s was traced %d times; the oldest trace is dropped. Something that it depends on changes again and again: "
                         "shapes, numbers among the arguments, or settings of an optimizer other than lr", self.name, _MOST_TRACES)
             self.traces.pop()
         try:
-            trace = _Trace(self.function, self.name, self.state, flat, spec, is_captured=True)
+            trace = self._traced(flat, spec, is_captured=True)
         except StepError:
             raise
         except Exception as error:  # an optimizer that wants a number
             try:
-                trace = _Trace(self.function, self.name, self.state, flat, spec, is_captured=False)
+                trace = self._traced(flat, spec, is_captured=False)
             except Exception:
                 raise error from None
             log.debug("%s: its optimizers are traced as they are, with constant learning rates: %s", self.name, error)
