@@ -14,14 +14,11 @@ from torch import fx
 
 from torch_tpu import _C
 from torch_tpu._graph_sizes import ASSERTIONS, slice_with_symbols
+from torch_tpu._nodes import is_random, written_by
 
 _aten = torch.ops.aten
 _hop = torch.ops.higher_order
 _MOST_KNOWN_STEPS = 10000  # of a loop that is followed on the host to learn its length
-
-
-def is_random(node: fx.Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 # ---- bodies -----------------------------------------------------------------------------------------------------------------
@@ -138,16 +135,11 @@ def _written(body: Any) -> set[int]:
         return set()
     places = {n: i for i, n in enumerate(body.graph.find_nodes(op="placeholder"))}
     found = set()
-    for n in body.graph.nodes:
-        if n.op != "call_function" or not isinstance(n.target, torch._ops.OpOverload) or not n.target._schema.is_mutable:
-            continue
-        for argument, given in zip(n.target._schema.arguments, n.args, strict=False):
-            if argument.alias_info is None or not argument.alias_info.is_write:
-                continue
-            while isinstance(given, fx.Node) and given.op == "call_function" and given.all_input_nodes:
-                given = given.all_input_nodes[0]
-            if given in places:
-                found.add(places[given])
+    for given in (given for n in body.graph.nodes if n.op == "call_function" for given in written_by(n)):
+        while given.op == "call_function" and given.all_input_nodes:
+            given = given.all_input_nodes[0]
+        if given in places:
+            found.add(places[given])
     return found
 
 

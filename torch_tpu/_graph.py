@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch_tpu import _C, _control
 from torch_tpu._graph_host import with_vectors
 from torch_tpu._graph_sizes import ASSERTIONS, Numbers, Sizes, slice_with_symbols
+from torch_tpu._nodes import is_random, storages, tensors, written_by
 
 # Below torch, where TORCH_LOGS finds them: TORCH_LOGS=graph_breaks tells where graphs are split, output_code what is compiled.
 log = logging.getLogger("torch.tpu.compile")
@@ -233,10 +234,6 @@ class Program:
 # ---- which operators can be part of a program --------------------------------------------------------------------------
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
-
-
 def _has_kernel(op: torch._ops.OpOverload) -> bool:
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     return any(has(op.name(), key) for key in ("PrivateUse1", "CompositeExplicitAutograd", "CompositeImplicitAutograd",
@@ -248,27 +245,13 @@ _WITH_STATE = (rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state)
 
 def _device_of_draw(node: fx.Node) -> str:
     """Where a checkpoint's random operator draws; such nodes do not say what they make."""
-    read = [t for n in node.all_input_nodes if "rng_state" not in n.name for t in _tensors(n.meta.get("val"))]
+    read = [t for n in node.all_input_nodes if "rng_state" not in n.name for t in tensors(n.meta.get("val"))]
     device = node.kwargs.get("device") or (read[0].device if read else "tpu")
     return torch.device(device).type
 
 
-def _written(node: fx.Node) -> list[fx.Node]:
-    """The arguments that an operator writes to."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.is_mutable:
-        return []
-    given = [(a, node.args[i] if i < len(node.args) else node.kwargs.get(a.name)) for i, a in enumerate(schema.arguments)]
-    written = [value for a, value in given if a.alias_info and a.alias_info.is_write]
-    return [n for n in torch.utils._pytree.tree_leaves(written) if isinstance(n, fx.Node)]
-
-
-def _storages(nodes: Sequence[fx.Node]) -> set[int]:
-    return {t.untyped_storage()._cdata for n in nodes for t in _tensors(n.meta.get("val"))}
-
-
 def _is_random(node: fx.Node) -> bool:
-    return node.target in _WITH_STATE or node.target in _POSITIONS or _control.is_random(node)
+    return node.target in _WITH_STATE or node.target in _POSITIONS or is_random(node)
 
 
 def _is_state(node: fx.Node) -> bool:
@@ -297,7 +280,7 @@ class _Kinds:
         if node.op == "get_attr":
             return "free"
         value = node.meta.get("val")
-        made = _tensors(value) or _tensors([n.meta.get("val") for n in _written(node)])
+        made = tensors(value) or tensors([n.meta.get("val") for n in written_by(node)])
         if node.name in failed:
             return "host"
         if node.target in _POSITIONS:
@@ -316,7 +299,7 @@ class _Kinds:
             return "free"
         if free_unbacked_symbols(value) - self.known:
             return self._host(node, "the shape or value of its result depends on data")
-        read = [n for n in node.all_input_nodes if _tensors(n.meta.get("val"))]
+        read = [n for n in node.all_input_nodes if tensors(n.meta.get("val"))]
         if not made:
             return "free" if all(self._is_constant(n) for n in read) or "sym_" in node.target.name() else "host"
         if all(t.device.type == "cpu" for t in made):
@@ -326,7 +309,7 @@ class _Kinds:
         if not _has_kernel(node.target):
             return self._host(node, "it has no lowering and runs on the CPU")
         for n in read:
-            on_cpu = [t for t in _tensors(n.meta["val"]) if t.device.type == "cpu"]
+            on_cpu = [t for t in tensors(n.meta["val"]) if t.device.type == "cpu"]
             if any(t.dim() for t in on_cpu) and not self._is_constant(n):
                 return self._host(node, "it reads a tensor on the CPU")
         return "device"
@@ -335,11 +318,11 @@ class _Kinds:
         """A branch or loop. What else may be wrong with it is found by trying."""
         if _control.draws_unknown(node):
             return self._host(node, "it depends on tensors how many random numbers it draws")
-        read = [t for n in node.all_input_nodes if n.op != "get_attr" for t in _tensors(n.meta.get("val"))]
+        read = [t for n in node.all_input_nodes if n.op != "get_attr" for t in tensors(n.meta.get("val"))]
         if any(t.device.type == "cpu" and t.dim() for t in read):
             return self._host(node, "it reads a tensor on the CPU")
         for user in node.users:
-            if user.users and any(t.device.type == "cpu" for t in _tensors(user.meta.get("val"))):
+            if user.users and any(t.device.type == "cpu" for t in tensors(user.meta.get("val"))):
                 return self._host(node, "it gives a tensor on the CPU")
         self.known |= free_unbacked_symbols(node.meta.get("val"))
         return "device"
@@ -386,10 +369,10 @@ def _levels(graph: fx.Graph, kinds: _Kinds) -> dict[fx.Node, int]:
         kind = kinds.of.get(node)
         if kind is None or node.op == "get_attr":
             continue
-        used, written = _storages(node.all_input_nodes), _written(node)
+        used, written = storages(node.all_input_nodes), written_by(node)
         at = max([0, *(level.get(n, 0) for n in node.all_input_nodes), *(last_write.get(s, 0) for s in used)])
         readers = [level[u] for n in written for u in n.users if u in level]
-        at = max([at, *readers, *(last_use.get(s, 0) for s in _storages(written))])
+        at = max([at, *readers, *(last_use.get(s, 0) for s in storages(written))])
         if _is_random(node):
             at = max(at, last_draw)
         if kind == "host" and at % 2 or kind == "device" and at % 2 == 0:
@@ -398,15 +381,15 @@ def _levels(graph: fx.Graph, kinds: _Kinds) -> dict[fx.Node, int]:
             last_draw = at
         level[node] = at
         last_use.update((s, max(at, last_use.get(s, 0))) for s in used)
-        last_write.update((s, at) for s in _storages(written))
+        last_write.update((s, at) for s in storages(written))
     return level
 
 
 def _remade(graph: fx.Graph, kinds: _Kinds) -> set[fx.Node]:
     """Constants, and numbers computed from sizes: each part makes its own. As arguments of a part, constants could not be in a
     program, and sizes not be told from what is computed from them. What is written to is one for all parts."""
-    written = {s for node in graph.nodes for s in _storages(_written(node))}
-    return {n for n, kind in kinds.of.items() if kind == "free" and (n.op == "get_attr" or not _storages([n]) & written)}
+    written = {s for node in graph.nodes for s in storages(written_by(node))}
+    return {n for n, kind in kinds.of.items() if kind == "free" and (n.op == "get_attr" or not storages([n]) & written)}
 
 
 def _add_remade(node: fx.Node, remade: set[fx.Node], found: dict[fx.Node, None]) -> None:
@@ -466,7 +449,7 @@ class Compiled:
         """A program returns no tensor of the CPU."""
         results = self.module.graph.find_nodes(op="output")[0].all_input_nodes
         return not any(t.device.type == "cpu" for n in results if n.op != "placeholder" and not _is_state(n)
-                       for t in _tensors(n.meta.get("val")))
+                       for t in tensors(n.meta.get("val")))
 
     def _split(self, kinds: _Kinds) -> None:
         whole = self.program

@@ -16,6 +16,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from torch_tpu import _C
+from torch_tpu._nodes import tensors
 
 _aten = torch.ops.aten
 _log = torch._logging.getArtifactLogger("torch.tpu.compile", "graph_breaks")
@@ -49,27 +50,23 @@ def _has_form(e: sympy.Expr) -> bool:
     return len(units) <= 2 and len(sums) <= 1 and all(map(_is_sum_of_two, sums)) and is_small and abs(times) < _LEAST_SYMBOL
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
-
-
 def _layout(t: torch.Tensor) -> tuple[Any, ...]:
     return *t.shape, *t.stride(), t.storage_offset()
 
 
 def _is_symbolic(value: Any) -> bool:
-    return any(isinstance(n, torch.SymInt) for t in _tensors(value) for n in _layout(t))
+    return any(isinstance(n, torch.SymInt) for t in tensors(value) for n in _layout(t))
 
 
 def _is_known(node: fx.Node) -> bool:
     """Can the node be captured with symbols for sizes? A number that is known must not look like one of them."""
     value = node.meta.get("val")
-    numbers = [*torch.utils._pytree.tree_leaves((node.args, node.kwargs)), *(n for t in _tensors(value) for n in _layout(t))]
+    numbers = [*torch.utils._pytree.tree_leaves((node.args, node.kwargs)), *(n for t in tensors(value) for n in _layout(t))]
     if any(type(n) is int and abs(n) < 1 << 63 and _C._Capture.is_symbolic(n) for n in numbers):
         return False
     if isinstance(value, torch.SymBool | torch.SymFloat | bool | float) and node.op == "call_function":
         return all(u.target in ASSERTIONS for u in node.users)
-    return all(not _is_symbolic(t) or t.device.type == "tpu" for t in _tensors(value))
+    return all(not _is_symbolic(t) or t.device.type == "tpu" for t in tensors(value))
 
 
 def slice_with_symbols(length: int, from_end: bool, x: torch.Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
@@ -140,7 +137,7 @@ class Numbers:
 
     def check(self, node: fx.Node, result: Any) -> None:
         """PyTorch's own arithmetic with what stands for sizes must have come to the sizes that it came to when tracing."""
-        for made, expected in zip(_tensors(result), _tensors(node.meta.get("val"))):
+        for made, expected in zip(tensors(result), tensors(node.meta.get("val"))):
             if list(made.shape) != [self.value(n) for n in expected.shape]:
                 raise NotImplementedError(f"{node.target}: sizes of {tuple(expected.shape)} are not computed as sums and products")
 
@@ -172,17 +169,17 @@ class Sizes:
         found: dict[sympy.Symbol, None] = {}
         shape_env = None
         for a in arguments:
-            for n in [a] if isinstance(a, torch.SymInt) else [n for t in _tensors(a) for n in t.shape]:
+            for n in [a] if isinstance(a, torch.SymInt) else [n for t in tensors(a) for n in t.shape]:
                 if isinstance(n, torch.SymInt):
                     shape_env = n.node.shape_env
                     found.update(dict.fromkeys(sorted(_expression(n).free_symbols, key=str)))
-        layouts = {symbol for a in arguments for t in _tensors(a) for n in _layout(t) for symbol in _expression(n).free_symbols}
+        layouts = {symbol for a in arguments for t in tensors(a) for n in _layout(t) for symbol in _expression(n).free_symbols}
         if not found or not layouts <= set(found):  # a view that begins where data says
             return None
         expressions: dict[sympy.Expr, None] = {}
         for n in module.graph.nodes:
             value = n.meta.get("val")
-            made = [value] if isinstance(value, torch.SymInt) else [size for t in _tensors(value) for size in _layout(t)]
+            made = [value] if isinstance(value, torch.SymInt) else [size for t in tensors(value) for size in _layout(t)]
             expressions.update(dict.fromkeys(_expression(size) for size in made if isinstance(size, torch.SymInt)))
             if not _is_known(n) or any(e.free_symbols - found.keys() for e in expressions):
                 _log.debug("sizes that vary get programs of their own: %s = %s, used by %s", n.format_node(), value, list(n.users))

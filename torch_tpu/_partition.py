@@ -7,6 +7,8 @@ from torch import fx
 from torch._functorch import config
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+from torch_tpu._nodes import is_random, storages
+
 _FRESH = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default)  # made to be written to
 
 
@@ -19,15 +21,10 @@ def _key(value: Any) -> Any:
     return value if isinstance(value, fx.Node) else (type(value), repr(value) if isinstance(value, float) else value)
 
 
-def _storages(node: fx.Node) -> set[int]:
-    leaves = torch.utils._pytree.tree_leaves(node.meta.get("val"))
-    return {t.untyped_storage()._cdata for t in leaves if isinstance(t, torch.Tensor) and t.layout is torch.strided}
-
-
 def share_equal_nodes(graph: fx.Graph) -> None:
     """Lets nodes that compute the same be one. Kept are results of the graph, which have arrays of their own in eager, and what
     draws random numbers; what was computed before a write is not used after it."""
-    returned = set().union(*(_storages(n) for n in graph.output_node().all_input_nodes))
+    returned = storages(graph.output_node().all_input_nodes)
     seen: dict[Any, fx.Node] = {}
     for node in list(graph.nodes):
         is_operator = isinstance(node.target, torch._ops.OpOverload)
@@ -35,9 +32,9 @@ def share_equal_nodes(graph: fx.Graph) -> None:
             continue
         if is_operator and node.target._schema.is_mutable:
             seen.clear()
-        elif node.target in _FRESH or _storages(node) & returned:
+        elif node.target in _FRESH or storages([node]) & returned:
             continue
-        elif is_operator and torch.Tag.nondeterministic_seeded in node.target.tags:
+        elif is_operator and is_random(node):
             continue
         else:
             key = (node.target, _key(node.args), _key(node.kwargs))

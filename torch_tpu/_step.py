@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_tpu import _graph
 from torch_tpu._graph_host import functional_numbers
+from torch_tpu._nodes import is_random
 from torch_tpu.compile_backend import _decompositions
 
 log = logging.getLogger("torch.tpu.compile")
@@ -444,7 +445,7 @@ def _arrange(module: fx.GraphModule) -> None:
     first = next((n for n in graph.nodes if n.op != "placeholder"))
     for node in graph.find_nodes(op="placeholder"):
         first.prepend(node)
-    draws = any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in graph.nodes)
+    draws = any(map(is_random, graph.nodes))
     for node in reversed(graph.nodes):
         if getattr(node.target, "namespace", "") == "profiler" or not draws and node.target in (_graph.rng_position, _graph.rng_seek):
             graph.erase_node(node)
