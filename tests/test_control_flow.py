@@ -57,6 +57,23 @@ def matrices(*sizes):
 
 
 @with_and_without_gradients
+def test_bodies_take_parts_of_tensors(grad):
+    x, w = matrices((4, 6), (6,))
+
+    def step(carried, row):
+        return carried[1:].sin().repeat(2)[:6] + row[:-1].sum(), carried[2:4] * row[1]
+
+    both(lambda x, w: torch.cond(x.sum() > 0, lambda x: x[1:3, :2].sin(), lambda x: x[:2, -2:].cos(), (x,)), x, w[:1], grad=grad)
+    torch._dynamo.reset()
+    counters.clear()
+    both(lambda x, w: scan(step, w, x), x, w, grad=grad)
+    if not grad:
+        torch._dynamo.reset()
+        counters.clear()
+        both(lambda x, w: while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y + x[1:3].sum(0)[:4]), (zero(x), w[:4].clone())), x, w)
+
+
+@with_and_without_gradients
 @pytest.mark.parametrize("sign", [1, -1])
 def test_cond(sign, grad):
     x, w = matrices((4, 3), (3, 3))
@@ -401,12 +418,12 @@ def test_compiled_in_the_background():
 # ---- sizes that vary -----------------------------------------------------------------------------------------------------------
 
 
-def over_sizes(f, grad):
+def over_sizes(f, grad, least=2):
     g = compiled(f, fullgraph=True)
-    for n in (5, 9, 12, 30):
+    for n in (n for n in (5, 9, 12, 30) if n > least):
         x = torch.randn(n, 4)
         given = x.to("tpu").requires_grad_(grad)
-        torch._dynamo.mark_dynamic(given, 0, min=2, max=64)
+        torch._dynamo.mark_dynamic(given, 0, min=least, max=64)
         wanted = x.clone().requires_grad_(grad)
         actual, expected = g(given), f(wanted)
         assert_same([t.detach() for t in leaves(actual)], [t.detach() for t in leaves(expected)])
@@ -422,6 +439,16 @@ def over_sizes(f, grad):
 def test_a_branch_of_many_sizes(grad):
     f = lambda x: torch.cond(x.sum() > 0, lambda x: (x @ x.t()).sum(1), lambda x: x.softmax(0).sum(1), (x,))  # noqa: E731
     assert over_sizes(f, grad) == 1 + grad
+
+
+@with_and_without_gradients
+def test_parts_of_many_sizes_in_a_branch(grad):
+    ends = lambda x: torch.cond(x.sum() > 0, lambda x: x[1:].sin().sum(0), lambda x: x[:-1].cos().sum(0), (x,))  # noqa: E731
+    assert over_sizes(ends, grad, least=3) == 1 + grad
+
+
+def test_a_part_that_must_be_compared_with_a_size_has_a_program_for_each():
+    assert over_sizes(lambda x: torch.cond(x.sum() > 0, lambda x: x[:7].sin().sum(0), lambda x: x.sum(0), (x,)), False, least=8) == 3
 
 
 def test_a_loop_over_arrays_of_many_sizes():

@@ -13,11 +13,12 @@ import torch
 from torch import fx
 
 from torch_tpu import _C
-from torch_tpu._graph_sizes import ASSERTIONS, slice_with_symbols
+from torch_tpu._graph_sizes import ASSERTIONS
 from torch_tpu._nodes import is_random, written_by
 
 _aten = torch.ops.aten
 _hop = torch.ops.higher_order
+_WHOLE = 1 << 62  # an end of a slice that means the tensor's own
 _MOST_KNOWN_STEPS = 10000  # of a loop that is followed on the host to learn its length
 
 
@@ -40,6 +41,15 @@ def _select_scatter(x: torch.Tensor, source: torch.Tensor, dim: int, index: Any)
     return x.index_copy(dim, _place(index, x.shape[dim]), source.unsqueeze(dim))
 
 
+def _slice(x: torch.Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> torch.Tensor:
+    """Of a size that varies only what is counted from its two ends: anything else PyTorch would have to compare with the size."""
+    is_symbolic = _C._Capture.is_symbolic
+    is_cut = end is not None and 0 <= end < _WHOLE and is_symbolic(x.shape[dim])
+    if is_cut or any(n is not None and is_symbolic(n) for n in (start, end)):
+        raise NotImplementedError("a part of a size that varies is taken in a branch or loop")
+    return _aten.slice.Tensor(x, dim, start, end, step)
+
+
 def _both(function: Callable) -> Callable:
     return lambda a, b: function(_array(a), _array(b))
 
@@ -49,7 +59,7 @@ _WITH_NUMBERS = {  # what may be given a number that only the device knows, a 0-
     _aten.select.int: _select,
     _aten.select_copy.int: _select,
     _aten.select_scatter.default: _select_scatter,
-    _aten.slice.Tensor: slice_with_symbols,
+    _aten.slice.Tensor: _slice,
     torch.sym_not: lambda x: torch.logical_not(_array(x)),
     torch.sym_float: lambda x: _array(x).double(),
     torch.sym_max: _both(torch.maximum),
