@@ -1,6 +1,6 @@
 """PyTorch's operator database on the device against the CPU: every operator, forward and backward, by dtype and mode.
 
-    python tests/operator_database.py OUT.jsonl [--mode strict|fuse|compile] [--dtypes float32,int64] [--samples 2] [--part i/n]
+    python tests/operator_database.py OUT.jsonl [--mode strict|fuse|compile|tpu] [--dtypes float32,int64] [--samples 2] [--part i/n]
                                       [--only REGEX] [--every K]
 
 Each line of OUT.jsonl is a row: an operator with a dtype in one direction, how many samples were compared and were right,
@@ -27,7 +27,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-MODES = ("strict", "fuse", "compile")
+MODES = ("strict", "fuse", "compile", "tpu")  # tpu: in the forms that a TPU would get
 NEAR = 2
 SECONDS = 120  # for one row
 WIDER = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
@@ -260,7 +260,8 @@ def first_left(path):
 def run(o):
     """Lets children do the work, each from where the one before it stopped."""
     jobs = jobs_of(o)
-    environment = {**os.environ, "TORCH_TPU_DEFER_AND_FUSE": str(int(o.mode == "fuse"))}
+    forms = "tpu" if o.mode == "tpu" else "plugin"
+    environment = {**os.environ, "TORCH_TPU_DEFER_AND_FUSE": str(int(o.mode == "fuse")), "TORCH_TPU_INTERNAL_FORMS": forms}
     environment.setdefault("TORCH_TPU_CPU_FALLBACK", "error")
     arguments = [o.out, "--mode", o.mode, "--dtypes", o.dtypes, "--samples", str(o.samples), "--part", o.part, "--only", o.only, "--every", str(o.every)]
     while (first := first_left(o.out)) < len(jobs):
