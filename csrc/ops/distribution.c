@@ -1,20 +1,25 @@
 /* Distributions that are sampled in a loop: gamma (Marsaglia and Tsang), Poisson and binomial (Hoermann's transformed
  * rejection, small means by inversion), Dirichlet; and the gradients of gamma and Dirichlet samples with respect to their
- * parameters, which follow from the cumulative distribution: -(dF/da) / (dF/dx). All is computed in float64. */
+ * parameters, which follow from the cumulative distribution: -(dF/da) / (dF/dx). Computed in float64, but for a TPU, which
+ * has to emulate it, unless the samples are float64 (l->dtype). */
 #include <float.h>
 #include <math.h>
 
 #include "ops/pieces.h"
 #include "ops/random_bits.h"
 
-enum { WORK = TT_F64, SMALL_MEAN = 10, MOST_ROUNDS = 100000 };
+enum { SMALL_MEAN = 10, MOST_ROUNDS = 100000 };
 
-static hlo_value number(tt_lower *l, double x) { return hlo_scalar_f64(l->b, WORK, x); }
+static hlo_value number(tt_lower *l, double x) { return hlo_scalar_f64(l->b, l->dtype, x); }
 static hlo_value plus(tt_lower *l, hlo_value x, double y) { return hlo_add(l->b, x, number(l, y)); }
 static hlo_value times(tt_lower *l, hlo_value x, double y) { return hlo_mul(l->b, x, number(l, y)); }
 static hlo_value over(tt_lower *l, double x, hlo_value y) { return hlo_div(l->b, hlo_like_f64(l->b, y, x), y); }
 static hlo_value less(tt_lower *l, hlo_value x, double y) { return hlo_compare(l->b, HLO_LT, x, number(l, y)); }
-static hlo_value wide_arg(tt_lower *l, int arg) { return tt_cast(l, tt_tensor_arg(l, arg), WORK); }
+/* Argument 0 is read first: it tells what is computed in. */
+static hlo_value wide_arg(tt_lower *l, int arg) {
+  if (!arg) l->dtype = l->is_cpu || tt_tensor_arg_meta(l, 0)->dtype == TT_F64 ? TT_F64 : TT_F32;
+  return tt_cast(l, tt_tensor_arg(l, arg), l->dtype);
+}
 static hlo_value log_factorial(tt_lower *l, hlo_value n) { return hlo_lgamma(l->b, plus(l, n, 1)); }
 
 /* True if any element of the last of n values is: the condition of all loops here. */
@@ -80,7 +85,7 @@ static hlo_value reject(rejection *r, hlo_value value, hlo_value pending) {
 }
 
 static hlo_value uniform(const rejection *r, hlo_value state) {
-  return tt_random_open(r->l, state, WORK, r->type->rank, r->type->dims);
+  return tt_random_open(r->l, state, r->l->dtype, r->type->rank, r->type->dims);
 }
 
 /* ---- gamma ---------------------------------------------------------------------------------------------------- */
@@ -89,7 +94,7 @@ enum { GAMMA_D, GAMMA_C };
 
 static void propose_gamma(const rejection *r, hlo_value first, hlo_value second, hlo_value *out_value, hlo_value *out_ok) {
   tt_lower *l = r->l;
-  hlo_value d = r->parameters[GAMMA_D], x = tt_random_normal(l, first, WORK, r->type->rank, r->type->dims);
+  hlo_value d = r->parameters[GAMMA_D], x = tt_random_normal(l, first, l->dtype, r->type->rank, r->type->dims);
   hlo_value t = plus(l, hlo_mul(l->b, x, r->parameters[GAMMA_C]), 1), v = hlo_mul(l->b, t, hlo_mul(l->b, t, t));
   hlo_value bound = hlo_add(l->b, times(l, hlo_mul(l->b, x, x), 0.5),
                             hlo_mul(l->b, d, hlo_add(l->b, plus(l, hlo_neg(l->b, v), 1), hlo_log(l->b, v))));
@@ -106,7 +111,7 @@ static hlo_value sample_gamma(tt_lower *l, hlo_value alpha) {
   rejection r = {.l = l, .propose = propose_gamma, .parameters = {d, hlo_rsqrt(l->b, times(l, d, 9))}};
   hlo_value x = reject(&r, alpha, hlo_compare(l->b, HLO_GE, alpha, number(l, 0)));
   if (hlo_is_none(x)) return x;
-  hlo_value u = tt_random_open(l, tt_rng_state(l), WORK, alpha.type->rank, alpha.type->dims);
+  hlo_value u = tt_random_open(l, tt_rng_state(l), l->dtype, alpha.type->rank, alpha.type->dims);
   return hlo_mul(l->b, x, hlo_select(l->b, small, hlo_pow(l->b, u, hlo_div(l->b, one, alpha)), one));
 }
 
@@ -122,7 +127,7 @@ static void lower_standard_gamma(tt_lower *l) {
 
 static void lower_sample_dirichlet(tt_lower *l) {
   const tt_tensor *alpha = tt_tensor_arg_meta(l, 0);
-  hlo_value x = positive(l, sample_gamma(l, wide_arg(l, 0)), WORK);
+  hlo_value x = positive(l, sample_gamma(l, wide_arg(l, 0)), l->dtype);
   if (hlo_is_none(x)) return;
   if (alpha->rank) {
     int last = alpha->rank - 1;
@@ -163,7 +168,7 @@ static void next_term(hlo_builder *b, void *context, const hlo_value *x, hlo_val
 static hlo_value invert(inversion *v, hlo_value first, hlo_value small) {
   hlo_builder *b = v->l->b;
   if (hlo_is_none(first)) return first;
-  v->u = tt_random_open(v->l, tt_rng_state(v->l), WORK, first.type->rank, first.type->dims);
+  v->u = tt_random_open(v->l, tt_rng_state(v->l), v->l->dtype, first.type->rank, first.type->dims);
   hlo_value pending = hlo_and(b, small, hlo_compare(b, HLO_GT, v->u, first)), out[INVERT_COUNT];
   hlo_while(b, INVERT_COUNT, (hlo_value[]){hlo_like_f64(b, first, 0), first, first, pending}, any_below, next_term, v, out);
   return out[INVERT_K];
@@ -235,7 +240,8 @@ static void lower_binomial(tt_lower *l) {
   int64_t dims[TT_MAX_RANK];
   int rank = tt_broadcast_shapes(l, count->rank, count->sizes, prob->rank, prob->sizes, dims);
   if (hlo_failed(l->b)) return;
-  hlo_value n = hlo_broadcast_to(l->b, wide_arg(l, 0), rank, dims), p = hlo_broadcast_to(l->b, wide_arg(l, 1), rank, dims);
+  hlo_value n = hlo_broadcast_to(l->b, wide_arg(l, 0), rank, dims);
+  hlo_value p = hlo_broadcast_to(l->b, wide_arg(l, 1), rank, dims);
   hlo_value flips = hlo_compare(l->b, HLO_GT, p, number(l, 0.5));
   p = hlo_select(l->b, flips, plus(l, hlo_neg(l->b, p), 1), p);
   hlo_value mean = hlo_mul(l->b, n, p), q = plus(l, hlo_neg(l->b, p), 1);
@@ -262,8 +268,7 @@ typedef struct series {
 enum { SERIES_N, SERIES_TERM, SERIES_SLOPE, SERIES_SUM, SERIES_DERIVATIVE, SERIES_PENDING, SERIES_COUNT };
 
 static void series_goes_on(hlo_builder *b, void *context, const hlo_value *x, hlo_value *out) {
-  (void)context;
-  hlo_value more = hlo_compare(b, HLO_LT, x[SERIES_N], hlo_scalar_f64(b, WORK, MOST_ROUNDS));
+  hlo_value more = hlo_compare(b, HLO_LT, x[SERIES_N], number(((const series *)context)->l, MOST_ROUNDS));
   out[0] = hlo_and(b, any_of(b, x[SERIES_PENDING]), more);
 }
 
