@@ -11,7 +11,9 @@
 /* name, version: what it computes; [o, n, i] is any array seen with its dimension n and what lies before and behind it.
  *
  * sort(x[o, n, i]) {descending} -> values, positions i64. Stable, NaN is the greatest.
- * topk(x[o, n, i]) {largest} -> values[o, k, i], positions i64: the first k of the sorted x.
+ * topk(x[o, n, i]) {largest, sorted} -> values[o, k, i], positions i64: the first k of the sorted x; of equal elements those
+ *     that CPU PyTorch chooses.
+ * kth(x[o, n, i]) {k} -> values[o, 1, i], positions i64: element k - 1 of the sorted x, of equal ones as CPU PyTorch.
  * scan(x[o, n, i]) {op} -> x's or a wider dtype: running sum or product (tt_scan_op).
  * extremes(x[o, n, i]) {largest} -> values, positions i64: the extreme so far and where it was last seen.
  * softmax_backward(grad[o, n, i], y) {log} -> the gradient.
@@ -27,7 +29,7 @@
  * conv_weight(x, y) {as conv} -> weight: the gradient of the weight, y being the gradient of the output. */
 /* clang-format off */
 #define TT_KERNELS(X) \
-  X(sort, 1) X(topk, 1) X(scan, 1) X(extremes, 1) X(softmax_backward, 1) X(norm_backward, 1) X(bag, 1) \
+  X(sort, 1) X(topk, 2) X(kth, 1) X(scan, 1) X(extremes, 1) X(softmax_backward, 1) X(norm_backward, 1) X(bag, 1) \
   X(index, 1) X(take, 1) X(conv, 1) X(conv_adjoint, 1) X(conv_weight, 1)
 /* clang-format on */
 

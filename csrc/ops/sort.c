@@ -17,9 +17,9 @@ static void comes_first(hlo_builder *b, void *context, const hlo_value *argument
   out[0] = less;
 }
 
-/* The first `keep` of the sorted x along dim and their positions (i64), by our own kernel. False: not of this kind. */
-static bool order_by_kernel(tt_lower *l, tt_kernel_id kernel, const char *attribute, hlo_value x, int dim, int64_t keep,
-                            bool reversed, hlo_value *out) {
+/* `keep` elements of the sorted x along dim and their positions (i64), by our own kernel. False: not of this kind. */
+static bool order_by_kernel(tt_lower *l, tt_kernel_id kernel, const char *attributes, hlo_value x, int dim, int64_t keep,
+                            hlo_value *out) {
   tt_dtype dtype = tt_elem(x);
   bool is_known = tt_dtype_is_integral(dtype) || dtype == TT_F16 || dtype == TT_BF16 || dtype == TT_F32 || dtype == TT_F64;
   if (!l->has_kernels || !is_known || hlo_failed(l->b)) return false;
@@ -28,7 +28,7 @@ static bool order_by_kernel(tt_lower *l, tt_kernel_id kernel, const char *attrib
   memcpy(dims, tt_dims(x), (size_t)tt_rank(x) * sizeof *dims);
   dims[dim] = lanes[1] = keep;
   const tt_kernel_result results[2] = {{dtype, 3, lanes}, {TT_I64, 3, lanes}};
-  tt_kernel_call(l, kernel, tt_kernel_attribute(l, attribute, reversed), 1, &in, 2, results, out);
+  tt_kernel_call(l, kernel, attributes, 1, &in, 2, results, out);
   hlo_add_cost(l->b, (kernel == TT_KERNEL_sort ? 50 : 4) * (double)tt_numel(x));
   for (int i = 0; i < 2; i++) out[i] = hlo_reshape(l->b, out[i], tt_rank(x), dims);
   return true;
@@ -44,7 +44,7 @@ static void sort_along(tt_lower *l, hlo_value x, int dim, bool descending, hlo_v
     return;
   }
   if (tt_numel(x) == 0 || tt_size(x, dim) == 1) return;
-  if (order_by_kernel(l, TT_KERNEL_sort, "descending", x, dim, tt_size(x, dim), descending, out)) return;
+  if (order_by_kernel(l, TT_KERNEL_sort, tt_kernel_attribute(l, "descending", descending), x, dim, tt_size(x, dim), out)) return;
   hlo_value in[2] = {out[0], out[1]};
   hlo_sort(l->b, 2, in, dim, true, comes_first, &descending, out);
 }
@@ -108,10 +108,11 @@ static void topk_of_floats(tt_lower *l, hlo_value x, int64_t k, int dim, bool la
 }
 
 /* At least the first k along dim and their positions (i32 or i64). */
-static void select_first(tt_lower *l, hlo_value x, int64_t k, int dim, bool largest, hlo_value *out) {
+static void select_first(tt_lower *l, hlo_value x, int64_t k, int dim, bool largest, bool sorted, hlo_value *out) {
   tt_dtype dtype = tt_elem(x);
   bool any = k > 0 && tt_numel(x) > 0, fits = dtype == TT_F32 || dtype == TT_F16 || dtype == TT_BF16;
-  if (any && order_by_kernel(l, TT_KERNEL_topk, "largest", x, dim, k, largest, out)) return;
+  const char *attributes = tt_arena_printf(hlo_builder_arena(l->b), "{largest = %d : i64, sorted = %d : i64}", largest, sorted);
+  if (any && order_by_kernel(l, TT_KERNEL_topk, attributes, x, dim, k, out)) return;
   if (any && fits && tt_size(x, dim) <= INT32_MAX) topk_of_floats(l, x, k, dim, largest, out);
   else sort_along(l, x, dim, largest, out);
 }
@@ -127,7 +128,7 @@ static void lower_topk(tt_lower *l) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "selected index k out of range");
     return;
   }
-  select_first(l, x, k, dim, largest, out);
+  select_first(l, x, k, dim, largest, !tt_arg_given(l, 4) || tt_bool_arg(l, 4), out);
   for (int i = 0; i < 2; i++) {
     if (tt_size(out[i], dim) != k) out[i] = hlo_slice_dim(l->b, out[i], dim, 0, k, 1);
     if (i == 1) out[i] = hlo_convert(l->b, out[i], TT_I64);
@@ -173,10 +174,11 @@ static void lower_kthvalue(tt_lower *l) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "kthvalue(): selected number k out of range for dimension %d", dim);
     return;
   }
-  sort_along(l, x, dim, false, sorted);
+  bool is_alone = order_by_kernel(l, TT_KERNEL_kth, tt_kernel_attribute(l, "k", k), x, dim, 1, sorted);
+  if (!is_alone) sort_along(l, x, dim, false, sorted);
   tt_axes axes = tt_axes_one(dim, self->rank && tt_bool_arg(l, 3));
   for (int i = 0; i < 2; i++) {
-    hlo_value picked = hlo_slice_dim(l->b, sorted[i], dim, k - 1, k, 1);
+    hlo_value picked = is_alone ? sorted[i] : hlo_slice_dim(l->b, sorted[i], dim, k - 1, k, 1);
     if (!axes.keepdim) picked = tt_reduce_axes(l, picked, HLO_REDUCE_MAX, &axes);
     result_of_rank(l, i == 1 ? hlo_convert(l->b, picked, TT_I64) : picked, self->rank);
   }
