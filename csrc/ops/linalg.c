@@ -50,7 +50,7 @@ static const char not_positive[] = "linalg.cholesky: The factorization could not
                                    "positive-definite.";
 
 static void check_info(tt_lower *l, hlo_value info) {
-  tt_check(l, hlo_compare(l->b, HLO_EQ, info, hlo_scalar_i64(l->b, TT_I32, 0)), TT_INVALID_ARGUMENT, not_positive);
+  tt_check(l, hlo_compare(l->b, HLO_EQ, info, hlo_scalar_i64(l->b, TT_I32, 0)), TT_LINALG_ERROR, not_positive);
 }
 
 static void lower_cholesky_ex(tt_lower *l) {
@@ -119,11 +119,10 @@ static void lower_cholesky_inverse(tt_lower *l) {
   if (!check_square(l, 0)) return;
   hlo_value factor = tt_tensor_arg(l, 0);
   if (hlo_is_none(factor)) return;
-  int rank = factor.type->rank;
-  hlo_value row = hlo_iota(l->b, TT_I32, rank, factor.type->dims, rank - 2);
-  hlo_value column = hlo_iota(l->b, TT_I32, rank, factor.type->dims, rank - 1);
-  hlo_value identity = tt_cast(l, hlo_compare(l->b, HLO_EQ, row, column), factor.type->dtype);
-  tt_result(l, solve_from_factor(l, factor, identity, tt_bool_arg(l, 1)));
+  hlo_value diagonal = tt_diagonal(l, factor);
+  tt_check(l, hlo_compare(l->b, HLO_NE, diagonal, hlo_like_i64(l->b, diagonal, 0)), TT_LINALG_ERROR,
+           "cholesky_inverse: A diagonal element is zero, the inversion could not be completed because the input matrix is singular.");
+  tt_result(l, solve_from_factor(l, factor, tt_identity(l, factor), tt_bool_arg(l, 1)));
 }
 
 /* ---- cross product -------------------------------------------------------------------------------------------- */
@@ -159,5 +158,5 @@ TT_OP_FAMILY(linalg,
   TT_ROW("linalg_solve_triangular", lower_solve_triangular),
   TT_ROW("triangular_solve", lower_triangular_solve),
   TT_ROW("_cholesky_solve_helper", lower_cholesky_solve_helper),
-  TT_ROW("cholesky_inverse", lower_cholesky_inverse),
+  TT_ROW("cholesky_inverse", lower_cholesky_inverse, .flags = TT_OP_CHECKS_INDEX),
   TT_ROW("linalg_cross", lower_cross));
