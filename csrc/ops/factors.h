@@ -1,0 +1,45 @@
+/* Orthogonal factors in plain StableHLO, over batches of matrices a[b, m, n] of one float or complex dtype. Each is one loop,
+ * whose text does not grow with the matrix. The sizes of a matrix must be known, that of the batch need not be. */
+#ifndef TT_OPS_FACTORS_H
+#define TT_OPS_FACTORS_H
+
+#include "ops/array.h"
+#include "ops/pieces.h"
+
+/* ---- pieces ------------------------------------------------------------------------------------------------------- */
+
+/* a[b, m, n] -> [b, n, m], conjugated. */
+hlo_value tt_adjoint(tt_lower *l, hlo_value a);
+/* Keeps the lower (or upper) triangle, zeros elsewhere. */
+hlo_value tt_triangle(tt_lower *l, hlo_value a, bool upper);
+/* x broadcast to y's shape: dimensions of size 1 are repeated. */
+hlo_value tt_spread_like(tt_lower *l, hlo_value x, hlo_value y);
+/* a real x in y's dtype, and the conjugate of either kind. */
+hlo_value tt_real_as(tt_lower *l, hlo_value x, hlo_value y);
+hlo_value tt_conjugate(tt_lower *l, hlo_value x);
+/* |x|^2, and the real part of either kind. */
+hlo_value tt_square(tt_lower *l, hlo_value x);
+hlo_value tt_real_part(tt_lower *l, hlo_value x);
+/* x / |x|, 1 where x is 0. */
+hlo_value tt_phase(tt_lower *l, hlo_value x);
+/* a @ b, exact to the dtype. */
+hlo_value tt_product_of(tt_lower *l, hlo_value a, hlo_value b);
+
+/* ---- reflectors: as LAPACK keeps them ----------------------------------------------------------------------------- */
+
+/* Q R = a, by Householder's reflectors H_j = 1 - tau_j v_j v_j^H: R on and above the diagonal of `factor`, v_j below it in column
+ * j, with a 1 on it that is not kept. tau[b, min(m, n)]. */
+void tt_reflectors_make(tt_lower *l, hlo_value a, hlo_value *out_factor, hlo_value *out_tau);
+/* Q x, or Q^H x if adjoint, for x[b, m, any], Q = H_0 H_1 ... of tau[b, k]. */
+hlo_value tt_reflectors_apply(tt_lower *l, hlo_value factor, hlo_value tau, hlo_value x, bool adjoint);
+/* The first `columns` columns of Q. */
+hlo_value tt_reflectors_expand(tt_lower *l, hlo_value factor, hlo_value tau, int64_t columns);
+
+/* ---- Jacobi's rotations ------------------------------------------------------------------------------------------- */
+
+/* a = v^T diag(w) conj(v) for Hermitian a[b, n, n]: w[b, n] ascending; eigenvector i is row i of v. v may be null. */
+void tt_jacobi_eigen(tt_lower *l, hlo_value a, hlo_value *out_w, hlo_value *out_v);
+/* a = u diag(s) vh: s[b, min(m, n)] descending. u and vh are square if full; both null: only s. */
+void tt_jacobi_singular(tt_lower *l, hlo_value a, bool full, hlo_value *out_u, hlo_value *out_s, hlo_value *out_vh);
+
+#endif
