@@ -50,14 +50,16 @@ static tt_status client_create(tt_plugin *plugin, tt_client **out_client) {
   return status;
 }
 
-/* A plugin that refuses our kernels is used without them. */
+/* A plugin that refuses our kernels is used without them. So is a process without LAPACK without those over it: its programs
+ * are other texts, so it never takes one from the cache that calls them. */
 static tt_target choose_target(const tt_device *d) {
   if (!d->is_cpu) return TT_TARGET_TPU;
   tt_target emulate = d->options.emulate_mxu ? TT_TARGET_EMULATE_MXU : 0;
   if (d->options.no_kernels) return TT_TARGET_CPU | emulate;
   tt_status refused = tt_plugin_register(d->plugin, TT_KERNEL_COUNT, tt_kernels);
   tt_status_free(refused);
-  return (refused ? TT_TARGET_CPU : TT_TARGET_CPU_KERNELS) | emulate;
+  if (refused) return TT_TARGET_CPU | emulate;
+  return (tt_lapack_load(d->options.lapack) ? TT_TARGET_CPU_LAPACK : TT_TARGET_CPU_KERNELS) | emulate;
 }
 
 tt_status tt_device_open(const tt_device_options *options, tt_device **out_device) {
@@ -201,6 +203,7 @@ tt_device_info tt_device_describe(const tt_device *d) {
       .device_kind = tt_client_device_kind(d->client, 0),
       .is_cpu = d->is_cpu,
       .has_kernels = tt_target_has_kernels(d->target),
+      .has_lapack = tt_target_has_lapack(d->target),
       .emulates_mxu = d->target & TT_TARGET_EMULATE_MXU,
   };
   tt_plugin_version(d->plugin, &info.api_major, &info.api_minor);

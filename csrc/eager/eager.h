@@ -17,6 +17,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "cache/cache.h"
+#include "kernels/lapack.h"
 #include "ops/call.h"
 
 #ifdef __cplusplus
@@ -48,6 +49,7 @@ typedef struct tt_device_options {
   bool no_bounded;          /* each size gets a program of its own */
   tt_beyond beyond_bounds;  /* what lies beyond a size */
   bool no_kernels;          /* CPU plugins: plain programs only, without our own kernels */
+  tt_lapack_lookup lapack;  /* where kernels find LAPACK; null: in what is loaded, or the system's */
   bool emulate_mxu;         /* CPU plugins: float32 products as a TPU's matrix unit makes them */
   tt_cache_options cache;   /* of compiled programs, outside of the process */
   double inline_cost;       /* programs up to this cost (hlo_builder_cost) run on the caller's thread; 0: default */
@@ -118,6 +120,7 @@ typedef struct tt_device_info {
   const char *plugin_path, *platform, *platform_version, *device_kind;
   int api_major, api_minor;
   bool is_cpu, has_kernels; /* our own kernels are in use */
+  bool has_lapack;          /* and those over LAPACK */
   bool is_abstract;
   bool emulates_mxu;        /* multiplies as a TPU's matrix unit does */
 } tt_device_info;

@@ -127,10 +127,12 @@ static bool answer_metadata(const XLA_FFI_Call_Frame *frame) {
 }
 
 static XLA_FFI_Error *fail(const XLA_FFI_Call_Frame *frame, const char *name, tt_outcome outcome) {
+  static const char *const reasons[] = {[TT_CALL_IS_WRONG] = "called with arrays or attributes that it does not take",
+                                        [TT_CALL_LACKS_MEMORY] = "out of host memory",
+                                        [TT_CALL_LACKS_LAPACK] = "this process has no LAPACK"};
   char message[128];
+  snprintf(message, sizeof message, "%s: %s", name, reasons[outcome]);
   bool memory = outcome == TT_CALL_LACKS_MEMORY;
-  snprintf(message, sizeof message, memory ? "%s: out of host memory" : "%s: called with arrays or attributes that it "
-           "does not take", name);
   XLA_FFI_Error_Create_Args args = {.struct_size = sizeof args, .message = message,
                                     .code = memory ? XLA_FFI_RESOURCE_EXHAUSTED : XLA_FFI_INVALID_ARGUMENT};
   return frame->api->Error_Create(&args);

@@ -24,7 +24,7 @@ typedef struct tt_frame {
   struct tt_attribute { const char *name; size_t size; int64_t value; } attributes[TT_KERNEL_ARRAYS];
 } tt_frame;
 
-typedef enum tt_outcome { TT_CALL_DONE, TT_CALL_IS_WRONG, TT_CALL_LACKS_MEMORY } tt_outcome;
+typedef enum tt_outcome { TT_CALL_DONE, TT_CALL_IS_WRONG, TT_CALL_LACKS_MEMORY, TT_CALL_LACKS_LAPACK } tt_outcome;
 
 #define TT_X(name, version) tt_outcome tt_kernel_##name(const tt_frame *f);
 TT_KERNELS(TT_X)

@@ -24,11 +24,15 @@
  * conv(x[n, c, h, w], weight[o, c, kh, kw]) {stride_h, stride_w, dilation_h, dilation_w, padding_h, padding_w, after_h,
  *     after_w} -> y[n, o, oh, ow]: a convolution in f32. The padding is before the first row and column, and after the last.
  * conv_adjoint(x, weight[c, o, kh, kw]) {as conv} -> y: conv with the weight's features swapped and its taps in reverse order.
- * conv_weight(x, y) {as conv} -> weight: the gradient of the weight, y being the gradient of the output. */
+ * conv_weight(x, y) {as conv} -> weight: the gradient of the weight, y being the gradient of the output.
+ *
+ * Over LAPACK (kernels/lapack.h), matrices by columns, one info code i32 for each of the b matrices:
+ * getrf(a[b, n, m]) -> lu[b, n, m], pivots i32[b, min(m, n)], info[b]. */
 /* clang-format off */
 #define TT_KERNELS(X) \
   X(sort, 1) X(topk, 1) X(scan, 1) X(extremes, 1) X(softmax_backward, 1) X(norm_backward, 1) X(bag, 1) \
-  X(index, 1) X(take, 1) X(conv, 1) X(conv_adjoint, 1) X(conv_weight, 1)
+  X(index, 1) X(take, 1) X(conv, 1) X(conv_adjoint, 1) X(conv_weight, 1) \
+  X(getrf, 1)
 /* clang-format on */
 
 /* lane_steps(words i64[n], pack f32, any number of f32 arrays) -> any number of f32 arrays: kernels/lanes.h tells what the

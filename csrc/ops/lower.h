@@ -111,6 +111,7 @@ struct tt_lower {
   int64_t dims[TT_MAX_RANK];
   bool is_cpu; /* lower for the CPU plugin's habits (facts on what is fast there); else for a TPU */
   bool has_kernels; /* the plugin calls our own kernels (ops/kernel.h) */
+  bool has_lapack;  /* of them, also those over LAPACK (ops/matrices.h) */
   bool emulates_mxu; /* on a CPU plugin: no other form for a dot or convolution than a TPU would get */
   struct tt_lower_state *state; /* private to lower.c */
 };

@@ -226,8 +226,8 @@ static hlo_builder *lower_call(const build *u, tt_lower_state *s, const tt_lower
   tt_lower *l = tt_arena_alloc(u->scratch, sizeof *l);
   *l = (tt_lower){.b = b, .op = u->call->op, .default_dtype = u->call->default_dtype, .dtype = u->call->default_dtype,
                   .result_dtype = u->call->default_dtype, .is_cpu = u->target & TT_TARGET_CPU,
-                  .has_kernels = tt_target_has_kernels(u->target), .emulates_mxu = u->target & TT_TARGET_EMULATE_MXU,
-                  .state = s};
+                  .has_kernels = tt_target_has_kernels(u->target), .has_lapack = tt_target_has_lapack(u->target),
+                  .emulates_mxu = u->target & TT_TARGET_EMULATE_MXU, .state = s};
   if (u->bounds) hlo_builder_set_symbols(b, u->bounds->count, u->bounds->bounds, size_number, l);
   state_init(s, u);
   if (before) preset_params(l, before);

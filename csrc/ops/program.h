@@ -101,11 +101,13 @@ typedef enum tt_target {
   TT_TARGET_TPU = 0,
   TT_TARGET_CPU = 1,
   TT_TARGET_CPU_KERNELS = TT_TARGET_CPU | 2, /* a CPU plugin that knows our own kernels */
-  TT_TARGET_EMULATE_MXU = 4 /* beside a CPU: multiplies as a TPU's matrix unit does */
+  TT_TARGET_EMULATE_MXU = 4, /* beside a CPU: multiplies as a TPU's matrix unit does */
+  TT_TARGET_CPU_LAPACK = TT_TARGET_CPU_KERNELS | 8 /* kernels, in a process that has a LAPACK */
 } tt_target;
 static inline bool tt_target_has_kernels(tt_target t) { return (t & TT_TARGET_CPU_KERNELS) == TT_TARGET_CPU_KERNELS; }
+static inline bool tt_target_has_lapack(tt_target t) { return (t & TT_TARGET_CPU_LAPACK) == TT_TARGET_CPU_LAPACK; }
 /* Our kernels take shapes that are known. */
-static inline tt_target tt_target_without_kernels(tt_target t) { return (tt_target)(t & ~(TT_TARGET_CPU_KERNELS ^ TT_TARGET_CPU)); }
+static inline tt_target tt_target_without_kernels(tt_target t) { return (tt_target)(t & ~(TT_TARGET_CPU_LAPACK ^ TT_TARGET_CPU)); }
 
 /* Layout wishes for new results, from whoever knows better (PyTorch's meta kernels); strides null: decide here. */
 typedef struct tt_layout_hint {
