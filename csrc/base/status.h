@@ -24,6 +24,7 @@ extern "C" {
   X(TT_INDEX_ERROR, "index error", "IndexError")                  \
   X(TT_TYPE_ERROR, "type error", "TypeError")                     \
   X(TT_VALUE_ERROR, "value error", "ValueError")                  \
+  X(TT_LINALG_ERROR, "linear algebra error", "torch.linalg.LinAlgError") \
   X(TT_NOT_IMPLEMENTED, "not implemented", "NotImplementedError") \
   X(TT_OUT_OF_MEMORY, "out of memory", "torch.OutOfMemoryError")  \
   X(TT_UNAVAILABLE, "unavailable", "RuntimeError")                \

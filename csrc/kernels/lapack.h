@@ -20,7 +20,13 @@ extern "C" {
 /* Our name; the routine's name for real matrices and for complex ones, without the letter of the type. */
 #define TT_LAPACK_ROUTINES(X) \
   X(getrf, getrf, getrf)      \
-  X(getrs, getrs, getrs)
+  X(getrs, getrs, getrs)      \
+  X(geqrf, geqrf, geqrf)      \
+  X(orgqr, orgqr, ungqr)      \
+  X(ormqr, ormqr, unmqr)      \
+  X(syevd, syevd, heevd)      \
+  X(gesdd, gesdd, gesdd)      \
+  X(geev, geev, geev)
 
 typedef enum tt_lapack_id {
 #define TT_X(name, real, complex) TT_LAPACK_##name,

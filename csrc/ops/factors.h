@@ -42,4 +42,18 @@ void tt_jacobi_eigen(tt_lower *l, hlo_value a, hlo_value *out_w, hlo_value *out_
 /* a = u diag(s) vh: s[b, min(m, n)] descending. u and vh are square if full; both null: only s. */
 void tt_jacobi_singular(tt_lower *l, hlo_value a, bool full, hlo_value *out_u, hlo_value *out_s, hlo_value *out_vh);
 
+/* ---- the same by LAPACK (l->has_lapack) ---------------------------------------------------------------------------- */
+
+void tt_lapack_reflectors_make(tt_lower *l, hlo_value a, hlo_value *out_factor, hlo_value *out_tau);
+/* Q x, or x Q unless left; of Q^H if adjoint. */
+hlo_value tt_lapack_reflectors_apply(tt_lower *l, hlo_value factor, hlo_value tau, hlo_value x, bool left, bool adjoint);
+/* As many columns of Q as factor has. */
+hlo_value tt_lapack_reflectors_expand(tt_lower *l, hlo_value factor, hlo_value tau);
+/* Eigenvector i is column i of v; of a only one triangle is read. v may be null. *out_info: i32[b], 0 where all went well. */
+void tt_lapack_eigen(tt_lower *l, hlo_value a, bool upper, hlo_value *out_w, hlo_value *out_v, hlo_value *out_info);
+void tt_lapack_singular(tt_lower *l, hlo_value a, bool full, hlo_value *out_u, hlo_value *out_s, hlo_value *out_vh,
+                        hlo_value *out_info);
+/* a v = v diag(w) for any square a; w[b, n] and v[b, n, n] are complex. v may be null. */
+void tt_lapack_general_eigen(tt_lower *l, hlo_value a, hlo_value *out_w, hlo_value *out_v, hlo_value *out_info);
+
 #endif

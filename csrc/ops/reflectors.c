@@ -19,11 +19,11 @@ hlo_value tt_square(tt_lower *l, hlo_value x) {
 
 hlo_value tt_phase(tt_lower *l, hlo_value x) {
   hlo_value size = hlo_abs(l->b, x), none = hlo_compare(l->b, HLO_EQ, size, hlo_scalar_i64(l->b, tt_elem(size), 0));
-  hlo_value one = hlo_scalar_i64(l->b, tt_elem(size), 1), part = hlo_select(l->b, none, one, size);
-  hlo_value phase = tt_dtype_is_complex(tt_elem(x)) ? hlo_complex(l->b, hlo_div(l->b, hlo_real(l->b, x), part),
-                                                                  hlo_div(l->b, hlo_imag(l->b, x), part))
-                                                    : hlo_sign(l->b, x);
-  return hlo_select(l->b, none, hlo_scalar_i64(l->b, tt_elem(x), 1), phase);
+  hlo_value one = hlo_scalar_i64(l->b, tt_elem(x), 1);
+  if (!tt_dtype_is_complex(tt_elem(x))) return hlo_select(l->b, none, one, hlo_sign(l->b, x));
+  size = hlo_select(l->b, none, hlo_scalar_i64(l->b, tt_elem(size), 1), size);
+  hlo_value phase = hlo_complex(l->b, hlo_div(l->b, hlo_real(l->b, x), size), hlo_div(l->b, hlo_imag(l->b, x), size));
+  return hlo_select(l->b, none, one, phase);
 }
 
 hlo_value tt_spread_like(tt_lower *l, hlo_value x, hlo_value y) {

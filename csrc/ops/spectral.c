@@ -62,26 +62,40 @@ static void give_nothing(tt_lower *l, tt_dtype dtype) {
   tt_result(l, hlo_full_i64(l->b, dtype, 1, (int64_t[]){0}, 0));
 }
 
-static void check_finite(tt_lower *l, hlo_value a, const char *message) {
+static void check_finite(tt_lower *l, hlo_value a, tt_status_code code, const char *message) {
   hlo_value re = tt_real_part(l, a), finite = hlo_is_finite(l->b, re);
   if (tt_dtype_is_complex(tt_elem(a))) finite = hlo_and(l->b, finite, hlo_is_finite(l->b, hlo_imag(l->b, a)));
-  tt_check(l, finite, TT_INVALID_ARGUMENT, message);
+  tt_check(l, finite, code, message);
+}
+
+/* LAPACK's info codes: 0 is success. */
+static void check_info(tt_lower *l, hlo_value info, const char *message) {
+  tt_check(l, hlo_compare(l->b, HLO_EQ, info, hlo_scalar_i64(l->b, TT_I32, 0)), TT_LINALG_ERROR, message);
 }
 
 /* ---- reflectors ---------------------------------------------------------------------------------------------------- */
 
-static void lower_geqrf(tt_lower *l) {
-  batch of;
-  hlo_value a, factor, tau;
-  if (!read_matrices(l, 0, "torch.geqrf", &of, &a)) return;
-  tt_reflectors_make(l, a, &factor, &tau);
-  give_matrices(l, &of, factor);
-  give(l, &of, tau);
+static void make(tt_lower *l, hlo_value a, hlo_value *out_factor, hlo_value *out_tau) {
+  (l->has_lapack ? tt_lapack_reflectors_make : tt_reflectors_make)(l, a, out_factor, out_tau);
 }
 
 /* x[b, m, n] with `columns` columns: some left out, or zeros added. */
 static hlo_value with_columns(tt_lower *l, hlo_value x, int64_t columns) {
   return tt_pad_dim(l, x, 2, 0, columns - tt_size(x, 2), 0, hlo_scalar_i64(l->b, tt_elem(x), 0));
+}
+
+static hlo_value expand(tt_lower *l, hlo_value factor, hlo_value tau, int64_t columns) {
+  if (!l->has_lapack) return tt_reflectors_expand(l, factor, tau, columns);
+  return tt_lapack_reflectors_expand(l, with_columns(l, factor, columns), tau);
+}
+
+static void lower_geqrf(tt_lower *l) {
+  batch of;
+  hlo_value a, factor, tau;
+  if (!read_matrices(l, 0, "torch.geqrf", &of, &a)) return;
+  make(l, a, &factor, &tau);
+  give_matrices(l, &of, factor);
+  give(l, &of, tau);
 }
 
 static void lower_qr(tt_lower *l) {
@@ -96,9 +110,9 @@ static void lower_qr(tt_lower *l) {
   }
   if (!read_matrices(l, 0, "linalg.qr", &of, &a)) return;
   int64_t m = tt_size(a, 1), k = complete || m < tt_size(a, 2) ? m : tt_size(a, 2);
-  tt_reflectors_make(l, a, &factor, &tau);
+  make(l, a, &factor, &tau);
   if (only_r) give_nothing(l, tt_elem(a));
-  else give_matrices(l, &of, tt_reflectors_expand(l, factor, tau, k));
+  else give_matrices(l, &of, expand(l, factor, tau, k));
   give_matrices(l, &of, tt_triangle(l, hlo_slice_dim(l->b, factor, 1, 0, k, 1), true));
 }
 
@@ -110,7 +124,7 @@ static void lower_householder_product(tt_lower *l) {
   if (tt_size(a, 1) < tt_size(a, 2) || tt_size(a, 2) < tt_size(tau, 1))
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "torch.linalg.householder_product: input.shape[-2] must be greater than or equal to "
              "input.shape[-1], and that to tau.shape[-1]");
-  give_matrices(l, &of, tt_reflectors_expand(l, a, tau, tt_size(a, 2)));
+  give_matrices(l, &of, expand(l, a, tau, tt_size(a, 2)));
 }
 
 /* ormqr(a, tau, other, left, transpose): Q other, or from the right, by the adjoint of the left form. */
@@ -122,6 +136,10 @@ static void lower_ormqr(tt_lower *l) {
   bool left = !tt_arg_given(l, 3) || tt_bool_arg(l, 3), transpose = tt_bool_arg(l, 4);
   if (tt_size(x, left ? 1 : 2) != tt_size(a, 1) || tt_size(a, 2) < tt_size(tau, 1))
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "torch.ormqr: other.shape[%d] must be equal to input.shape[-2]", left ? -2 : -1);
+  if (l->has_lapack) {
+    give_matrices(l, &of, tt_lapack_reflectors_apply(l, a, tau, x, left, transpose));
+    return;
+  }
   x = tt_reflectors_apply(l, a, tau, left ? x : tt_adjoint(l, x), left ? transpose : !transpose);
   give_matrices(l, &of, left ? x : tt_adjoint(l, x));
 }
@@ -136,6 +154,21 @@ static hlo_value hermitian(tt_lower *l, hlo_value a, bool upper) {
   return hlo_select(l->b, hlo_compare(l->b, HLO_EQ, row, column), tt_real_as(l, tt_real_part(l, full), a), full);
 }
 
+static void eigen(tt_lower *l, hlo_value a, bool upper, hlo_value *out_w, hlo_value *out_v) {
+  static const char message[] = "linalg.eigh: The algorithm failed to converge because the input matrix is ill-conditioned or has "
+                                "too many repeated eigenvalues.";
+  if (l->has_lapack) {
+    hlo_value info;
+    tt_lapack_eigen(l, a, upper, out_w, out_v, &info);
+    check_info(l, info, message);
+    return;
+  }
+  a = hermitian(l, a, upper);
+  check_finite(l, a, TT_LINALG_ERROR, message);
+  tt_jacobi_eigen(l, a, out_w, out_v);
+  if (out_v && !hlo_failed(l->b)) *out_v = tt_move_dim(l, *out_v, 1, 2);
+}
+
 static void lower_eigh(tt_lower *l) {
   batch of;
   hlo_value a, w, v;
@@ -144,29 +177,62 @@ static void lower_eigh(tt_lower *l) {
   bool with_vectors = !tt_arg_given(l, 2) || tt_bool_arg(l, 2), upper = *triangle == 'U' || *triangle == 'u';
   if (strlen(triangle) != 1 || !strchr("LlUu", *triangle))
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "Expected UPLO argument to be 'L' or 'U', but got %s", triangle);
-  a = hermitian(l, a, upper);
-  check_finite(l, a, "linalg.eigh: The algorithm failed to converge because the input matrix contained non-finite values.");
-  tt_jacobi_eigen(l, a, &w, with_vectors ? &v : NULL);
+  eigen(l, a, upper, &w, with_vectors ? &v : NULL);
   give(l, &of, w);
-  if (with_vectors) give_matrices(l, &of, tt_move_dim(l, v, 1, 2));
+  if (with_vectors) give_matrices(l, &of, v);
   else give_nothing(l, tt_elem(a));
 }
 
 /* ---- singular values ------------------------------------------------------------------------------------------------ */
+
+static void singular(tt_lower *l, hlo_value a, bool full, hlo_value *out_u, hlo_value *out_s, hlo_value *out_vh) {
+  hlo_value info;
+  if (!l->has_lapack || tt_numel(a) == 0) {
+    tt_jacobi_singular(l, a, full, out_u, out_s, out_vh);
+    return;
+  }
+  tt_lapack_singular(l, a, full, out_u, out_s, out_vh, &info);
+  check_info(l, info, "linalg.svd: The algorithm failed to converge because the input matrix is ill-conditioned or has too many "
+                      "repeated singular values.");
+}
 
 static void lower_svd(tt_lower *l) {
   batch of;
   hlo_value a, u, s, vh;
   if (!read_matrices(l, 0, "linalg.svd", &of, &a)) return;
   bool full = tt_bool_arg(l, 1), with_vectors = !tt_arg_given(l, 2) || tt_bool_arg(l, 2);
-  check_finite(l, a, "linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values.");
-  tt_jacobi_singular(l, a, full, with_vectors ? &u : NULL, &s, with_vectors ? &vh : NULL);
+  check_finite(l, a, TT_LINALG_ERROR,
+               "linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values.");
+  singular(l, a, full, with_vectors ? &u : NULL, &s, with_vectors ? &vh : NULL);
   if (with_vectors) give_matrices(l, &of, u);
   else give_nothing(l, tt_elem(a));
   give(l, &of, s);
   if (with_vectors) give_matrices(l, &of, vh);
   else give_nothing(l, tt_elem(a));
 }
+
+/* ---- eigenvalues of any square matrix ------------------------------------------------------------------------------- */
+
+static void general_eigen(tt_lower *l, const char *name, bool with_vectors) {
+  batch of;
+  hlo_value a, w, v, info;
+  if (!read_matrices(l, 0, name, &of, &a) || !check_square(l, name, a)) return;
+  if (!l->has_lapack) {
+    hlo_fail(l->b, TT_NOT_IMPLEMENTED,
+             "%s: eigenvalues of matrices that are not Hermitian are computed by LAPACK, which there is on CPU plugins only; "
+             "compute them on the CPU: %s(x.cpu())", name, name);
+    return;
+  }
+  check_finite(l, a, TT_INVALID_ARGUMENT, "torch.linalg.eig: input tensor should not contain infs or NaNs.");
+  tt_lapack_general_eigen(l, a, &w, with_vectors ? &v : NULL, &info);
+  check_info(l, info, "linalg.eig: The algorithm failed to converge.");
+  give(l, &of, w);
+  if (with_vectors) give_matrices(l, &of, v);
+}
+
+static void lower_eig(tt_lower *l) { general_eigen(l, "torch.linalg.eig", true); }
+
+static void lower_eigvals(tt_lower *l) { general_eigen(l, "torch.linalg.eigvals", false); }
 
 /* ---- table ----------------------------------------------------------------------------------------------------------- */
 
@@ -176,4 +242,6 @@ TT_OP_FAMILY(spectral,
   TT_ROW("linalg_householder_product", lower_householder_product),
   TT_ROW("ormqr", lower_ormqr),
   TT_ROW("_linalg_eigh", lower_eigh, .flags = TT_OP_CHECKS_INDEX),
-  TT_ROW("_linalg_svd", lower_svd, .flags = TT_OP_CHECKS_INDEX));
+  TT_ROW("_linalg_svd", lower_svd, .flags = TT_OP_CHECKS_INDEX),
+  TT_ROW("linalg_eig", lower_eig, .flags = TT_OP_CHECKS_INDEX),
+  TT_ROW("_linalg_eigvals", lower_eigvals, .flags = TT_OP_CHECKS_INDEX));

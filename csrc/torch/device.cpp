@@ -148,6 +148,7 @@ void check(tt_status status) {
     case TT_INDEX_ERROR: C10_THROW_ERROR(IndexError, message);
     case TT_TYPE_ERROR: C10_THROW_ERROR(TypeError, message);
     case TT_VALUE_ERROR: C10_THROW_ERROR(ValueError, message);
+    case TT_LINALG_ERROR: C10_THROW_ERROR(LinAlgError, message);
     case TT_NOT_IMPLEMENTED: C10_THROW_ERROR(NotImplementedError, message);
     case TT_OUT_OF_MEMORY: C10_THROW_ERROR(OutOfMemoryError, message + "\n" + memory_table(8));
     case TT_INTERRUPTED: {
