@@ -1,18 +1,11 @@
 /* QR factors, eigenvalues and singular values. Plain forms are in factors.h. */
 #include <string.h>
 
-#include "ops/factors.h"
+#include "ops/spectral.h"
 
 /* ---- arguments and results: batches of matrices -------------------------------------------------------------------- */
 
-/* A batch's dimensions stand before the matrix's. */
-typedef struct batch {
-  int rank;
-  int64_t dims[TT_MAX_RANK], count;
-} batch;
-
-/* A tensor argument as a[count, m, n]; false after a failure. `name` is what PyTorch's messages call the operator. */
-static bool read_matrices(tt_lower *l, int arg, const char *name, batch *out_batch, hlo_value *out_a) {
+bool tt_matrices_read(tt_lower *l, int arg, const char *name, tt_batch *out_batch, hlo_value *out_a) {
   const tt_tensor *t = tt_tensor_arg_meta(l, arg);
   tt_dtype dtype = (tt_dtype)t->dtype;
   if (t->rank < 2)
@@ -26,7 +19,7 @@ static bool read_matrices(tt_lower *l, int arg, const char *name, batch *out_bat
     hlo_fail(l->b, TT_NOT_IMPLEMENTED, "%s: the sizes of the matrices must be known", name);
     return false;
   }
-  *out_batch = (batch){.rank = t->rank - 2, .count = tt_product(t->rank - 2, t->sizes)};
+  *out_batch = (tt_batch){.rank = t->rank - 2, .count = tt_product(t->rank - 2, t->sizes)};
   if (t->rank > 2) memcpy(out_batch->dims, t->sizes, (size_t)(t->rank - 2) * sizeof *t->sizes);
   *out_a = hlo_reshape(l->b, a, 3, (int64_t[]){out_batch->count, t->sizes[t->rank - 2], t->sizes[t->rank - 1]});
   return !hlo_failed(l->b);
@@ -40,7 +33,7 @@ static bool check_square(tt_lower *l, const char *name, hlo_value a) {
 }
 
 /* A tensor argument with `count` dimensions behind those of the same batch. */
-static hlo_value read_beside(tt_lower *l, int arg, const batch *beside, int count) {
+static hlo_value read_beside(tt_lower *l, int arg, const tt_batch *beside, int count) {
   const tt_tensor *t = tt_tensor_arg_meta(l, arg);
   int64_t dims[3] = {beside->count};
   if (t->rank != beside->rank + count)
@@ -49,20 +42,19 @@ static hlo_value read_beside(tt_lower *l, int arg, const batch *beside, int coun
   return hlo_reshape(l->b, tt_tensor_arg(l, arg), 1 + count, dims);
 }
 
-static void give(tt_lower *l, const batch *of, hlo_value x) {
+void tt_give(tt_lower *l, const tt_batch *of, hlo_value x) {
   tt_result(l, hlo_is_none(x) ? x : tt_split_dim(l, x, 0, of->rank, of->dims));
 }
 
-static void give_matrices(tt_lower *l, const batch *of, hlo_value x) {
+void tt_give_matrices(tt_lower *l, const tt_batch *of, hlo_value x) {
   tt_result_by_columns(l, hlo_is_none(x) ? x : tt_split_dim(l, x, 0, of->rank, of->dims));
 }
 
-/* What is not asked for is a tensor of no elements. */
-static void give_nothing(tt_lower *l, tt_dtype dtype) {
+void tt_give_nothing(tt_lower *l, tt_dtype dtype) {
   tt_result(l, hlo_full_i64(l->b, dtype, 1, (int64_t[]){0}, 0));
 }
 
-static void check_finite(tt_lower *l, hlo_value a, tt_status_code code, const char *message) {
+void tt_check_finite(tt_lower *l, hlo_value a, tt_status_code code, const char *message) {
   hlo_value re = tt_real_part(l, a), finite = hlo_is_finite(l->b, re);
   if (tt_dtype_is_complex(tt_elem(a))) finite = hlo_and(l->b, finite, hlo_is_finite(l->b, hlo_imag(l->b, a)));
   tt_check(l, finite, code, message);
@@ -75,31 +67,31 @@ static void check_info(tt_lower *l, hlo_value info, const char *message) {
 
 /* ---- reflectors ---------------------------------------------------------------------------------------------------- */
 
-static void make(tt_lower *l, hlo_value a, hlo_value *out_factor, hlo_value *out_tau) {
+void tt_qr_make(tt_lower *l, hlo_value a, hlo_value *out_factor, hlo_value *out_tau) {
   (l->has_lapack ? tt_lapack_reflectors_make : tt_reflectors_make)(l, a, out_factor, out_tau);
 }
 
-/* x[b, m, n] with `columns` columns: some left out, or zeros added. */
+/* Some columns left out, or zeros added. */
 static hlo_value with_columns(tt_lower *l, hlo_value x, int64_t columns) {
   return tt_pad_dim(l, x, 2, 0, columns - tt_size(x, 2), 0, hlo_scalar_i64(l->b, tt_elem(x), 0));
 }
 
-static hlo_value expand(tt_lower *l, hlo_value factor, hlo_value tau, int64_t columns) {
+hlo_value tt_qr_expand(tt_lower *l, hlo_value factor, hlo_value tau, int64_t columns) {
   if (!l->has_lapack) return tt_reflectors_expand(l, factor, tau, columns);
   return tt_lapack_reflectors_expand(l, with_columns(l, factor, columns), tau);
 }
 
 static void lower_geqrf(tt_lower *l) {
-  batch of;
+  tt_batch of;
   hlo_value a, factor, tau;
-  if (!read_matrices(l, 0, "torch.geqrf", &of, &a)) return;
-  make(l, a, &factor, &tau);
-  give_matrices(l, &of, factor);
-  give(l, &of, tau);
+  if (!tt_matrices_read(l, 0, "torch.geqrf", &of, &a)) return;
+  tt_qr_make(l, a, &factor, &tau);
+  tt_give_matrices(l, &of, factor);
+  tt_give(l, &of, tau);
 }
 
 static void lower_qr(tt_lower *l) {
-  batch of;
+  tt_batch of;
   hlo_value a, factor, tau;
   const char *mode = tt_arg_given(l, 1) ? tt_string_arg(l, 1) : "reduced";
   bool complete = !strcmp(mode, "complete"), only_r = !strcmp(mode, "r");
@@ -108,40 +100,40 @@ static void lower_qr(tt_lower *l) {
              mode);
     return;
   }
-  if (!read_matrices(l, 0, "linalg.qr", &of, &a)) return;
+  if (!tt_matrices_read(l, 0, "linalg.qr", &of, &a)) return;
   int64_t m = tt_size(a, 1), k = complete || m < tt_size(a, 2) ? m : tt_size(a, 2);
-  make(l, a, &factor, &tau);
-  if (only_r) give_nothing(l, tt_elem(a));
-  else give_matrices(l, &of, expand(l, factor, tau, k));
-  give_matrices(l, &of, tt_triangle(l, hlo_slice_dim(l->b, factor, 1, 0, k, 1), true));
+  tt_qr_make(l, a, &factor, &tau);
+  if (only_r) tt_give_nothing(l, tt_elem(a));
+  else tt_give_matrices(l, &of, tt_qr_expand(l, factor, tau, k));
+  tt_give_matrices(l, &of, tt_triangle(l, hlo_slice_dim(l->b, factor, 1, 0, k, 1), true));
 }
 
 static void lower_householder_product(tt_lower *l) {
-  batch of;
+  tt_batch of;
   hlo_value a;
-  if (!read_matrices(l, 0, "torch.linalg.householder_product", &of, &a)) return;
+  if (!tt_matrices_read(l, 0, "torch.linalg.householder_product", &of, &a)) return;
   hlo_value tau = read_beside(l, 1, &of, 1);
   if (tt_size(a, 1) < tt_size(a, 2) || tt_size(a, 2) < tt_size(tau, 1))
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "torch.linalg.householder_product: input.shape[-2] must be greater than or equal to "
              "input.shape[-1], and that to tau.shape[-1]");
-  give_matrices(l, &of, expand(l, a, tau, tt_size(a, 2)));
+  tt_give_matrices(l, &of, tt_qr_expand(l, a, tau, tt_size(a, 2)));
 }
 
 /* ormqr(a, tau, other, left, transpose): Q other, or from the right, by the adjoint of the left form. */
 static void lower_ormqr(tt_lower *l) {
-  batch of;
+  tt_batch of;
   hlo_value a;
-  if (!read_matrices(l, 0, "torch.ormqr", &of, &a)) return;
+  if (!tt_matrices_read(l, 0, "torch.ormqr", &of, &a)) return;
   hlo_value tau = read_beside(l, 1, &of, 1), x = read_beside(l, 2, &of, 2);
   bool left = !tt_arg_given(l, 3) || tt_bool_arg(l, 3), transpose = tt_bool_arg(l, 4);
   if (tt_size(x, left ? 1 : 2) != tt_size(a, 1) || tt_size(a, 2) < tt_size(tau, 1))
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "torch.ormqr: other.shape[%d] must be equal to input.shape[-2]", left ? -2 : -1);
   if (l->has_lapack) {
-    give_matrices(l, &of, tt_lapack_reflectors_apply(l, a, tau, x, left, transpose));
+    tt_give_matrices(l, &of, tt_lapack_reflectors_apply(l, a, tau, x, left, transpose));
     return;
   }
   x = tt_reflectors_apply(l, a, tau, left ? x : tt_adjoint(l, x), left ? transpose : !transpose);
-  give_matrices(l, &of, left ? x : tt_adjoint(l, x));
+  tt_give_matrices(l, &of, left ? x : tt_adjoint(l, x));
 }
 
 /* ---- eigenvalues of Hermitian matrices ------------------------------------------------------------------------------ */
@@ -164,28 +156,28 @@ static void eigen(tt_lower *l, hlo_value a, bool upper, hlo_value *out_w, hlo_va
     return;
   }
   a = hermitian(l, a, upper);
-  check_finite(l, a, TT_LINALG_ERROR, message);
+  tt_check_finite(l, a, TT_LINALG_ERROR, message);
   tt_jacobi_eigen(l, a, out_w, out_v);
   if (out_v && !hlo_failed(l->b)) *out_v = tt_move_dim(l, *out_v, 1, 2);
 }
 
 static void lower_eigh(tt_lower *l) {
-  batch of;
+  tt_batch of;
   hlo_value a, w, v;
-  if (!read_matrices(l, 0, "linalg.eigh", &of, &a) || !check_square(l, "linalg.eigh", a)) return;
+  if (!tt_matrices_read(l, 0, "linalg.eigh", &of, &a) || !check_square(l, "linalg.eigh", a)) return;
   const char *triangle = tt_arg_given(l, 1) ? tt_string_arg(l, 1) : "L";
   bool with_vectors = !tt_arg_given(l, 2) || tt_bool_arg(l, 2), upper = *triangle == 'U' || *triangle == 'u';
   if (strlen(triangle) != 1 || !strchr("LlUu", *triangle))
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "Expected UPLO argument to be 'L' or 'U', but got %s", triangle);
   eigen(l, a, upper, &w, with_vectors ? &v : NULL);
-  give(l, &of, w);
-  if (with_vectors) give_matrices(l, &of, v);
-  else give_nothing(l, tt_elem(a));
+  tt_give(l, &of, w);
+  if (with_vectors) tt_give_matrices(l, &of, v);
+  else tt_give_nothing(l, tt_elem(a));
 }
 
 /* ---- singular values ------------------------------------------------------------------------------------------------ */
 
-static void singular(tt_lower *l, hlo_value a, bool full, hlo_value *out_u, hlo_value *out_s, hlo_value *out_vh) {
+void tt_singular(tt_lower *l, hlo_value a, bool full, hlo_value *out_u, hlo_value *out_s, hlo_value *out_vh) {
   hlo_value info;
   if (!l->has_lapack || tt_numel(a) == 0) {
     tt_jacobi_singular(l, a, full, out_u, out_s, out_vh);
@@ -197,37 +189,37 @@ static void singular(tt_lower *l, hlo_value a, bool full, hlo_value *out_u, hlo_
 }
 
 static void lower_svd(tt_lower *l) {
-  batch of;
+  tt_batch of;
   hlo_value a, u, s, vh;
-  if (!read_matrices(l, 0, "linalg.svd", &of, &a)) return;
+  if (!tt_matrices_read(l, 0, "linalg.svd", &of, &a)) return;
   bool full = tt_bool_arg(l, 1), with_vectors = !tt_arg_given(l, 2) || tt_bool_arg(l, 2);
-  check_finite(l, a, TT_LINALG_ERROR,
+  tt_check_finite(l, a, TT_LINALG_ERROR,
                "linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values.");
-  singular(l, a, full, with_vectors ? &u : NULL, &s, with_vectors ? &vh : NULL);
-  if (with_vectors) give_matrices(l, &of, u);
-  else give_nothing(l, tt_elem(a));
-  give(l, &of, s);
-  if (with_vectors) give_matrices(l, &of, vh);
-  else give_nothing(l, tt_elem(a));
+  tt_singular(l, a, full, with_vectors ? &u : NULL, &s, with_vectors ? &vh : NULL);
+  if (with_vectors) tt_give_matrices(l, &of, u);
+  else tt_give_nothing(l, tt_elem(a));
+  tt_give(l, &of, s);
+  if (with_vectors) tt_give_matrices(l, &of, vh);
+  else tt_give_nothing(l, tt_elem(a));
 }
 
 /* ---- eigenvalues of any square matrix ------------------------------------------------------------------------------- */
 
 static void general_eigen(tt_lower *l, const char *name, bool with_vectors) {
-  batch of;
+  tt_batch of;
   hlo_value a, w, v, info;
-  if (!read_matrices(l, 0, name, &of, &a) || !check_square(l, name, a)) return;
+  if (!tt_matrices_read(l, 0, name, &of, &a) || !check_square(l, name, a)) return;
   if (!l->has_lapack) {
     hlo_fail(l->b, TT_NOT_IMPLEMENTED,
              "%s: eigenvalues of matrices that are not Hermitian are computed by LAPACK, which there is on CPU plugins only; "
              "compute them on the CPU: %s(x.cpu())", name, name);
     return;
   }
-  check_finite(l, a, TT_INVALID_ARGUMENT, "torch.linalg.eig: input tensor should not contain infs or NaNs.");
+  tt_check_finite(l, a, TT_INVALID_ARGUMENT, "torch.linalg.eig: input tensor should not contain infs or NaNs.");
   tt_lapack_general_eigen(l, a, &w, with_vectors ? &v : NULL, &info);
   check_info(l, info, "linalg.eig: The algorithm failed to converge.");
-  give(l, &of, w);
-  if (with_vectors) give_matrices(l, &of, v);
+  tt_give(l, &of, w);
+  if (with_vectors) tt_give_matrices(l, &of, v);
 }
 
 static void lower_eig(tt_lower *l) { general_eigen(l, "torch.linalg.eig", true); }
