@@ -2,6 +2,7 @@
 #include "kernels/lapack.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -54,6 +55,12 @@ bool tt_lapack_load(tt_lapack_lookup lookup) {
   atomic_store(&loaded, found);
   pthread_mutex_unlock(&load_lock);
   return found;
+}
+
+int tt_lapack_work_size(tt_dtype dtype, const void *work) {
+  bool is_single = dtype == TT_F32 || dtype == TT_C64;
+  double size = is_single ? (double)*(const float *)work : *(const double *)work; /* of a complex number: the real part */
+  return size >= 1 && size < INT_MAX ? (int)size : 1;
 }
 
 tt_routine tt_lapack_get(tt_lapack_id id, tt_dtype dtype) {

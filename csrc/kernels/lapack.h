@@ -21,6 +21,10 @@ extern "C" {
 #define TT_LAPACK_ROUTINES(X) \
   X(getrf, getrf, getrf)      \
   X(getrs, getrs, getrs)      \
+  X(sytrf, sytrf, sytrf)      \
+  X(hetrf, sytrf, hetrf)      \
+  X(sytrs, sytrs, sytrs)      \
+  X(hetrs, sytrs, hetrs)      \
   X(geqrf, geqrf, geqrf)      \
   X(orgqr, orgqr, ungqr)      \
   X(ormqr, ormqr, unmqr)      \
@@ -46,6 +50,8 @@ bool tt_lapack_load(tt_lapack_lookup lookup);
 static inline bool tt_lapack_takes(tt_dtype t) { return t == TT_F32 || t == TT_F64 || t == TT_C64 || t == TT_C128; }
 /* The routine for matrices of such a dtype; null for another one, or if there is no LAPACK. */
 tt_routine tt_lapack_get(tt_lapack_id id, tt_dtype dtype);
+/* The size that a routine asks for when it is called with a size of -1: the first element of `work`. */
+int tt_lapack_work_size(tt_dtype dtype, const void *work);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /* Linear algebra on StableHLO's two primitives: Cholesky factors and triangular systems. */
 #include <string.h>
 
-#include "ops/pieces.h"
+#include "ops/matrices.h"
 
 static tt_dtype dtype_of(const tt_lower *l, int arg) { return (tt_dtype)tt_tensor_arg_meta(l, arg)->dtype; }
 
@@ -16,23 +16,6 @@ static bool check_square(tt_lower *l, int arg) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: Expected a floating point or complex tensor as input. Got %s", l->op->name,
              tt_dtype_name((tt_dtype)a->dtype));
   return !hlo_failed(l->b);
-}
-
-static hlo_value adjoint_matrix(tt_lower *l, hlo_value a) {
-  int rank = tt_rank_of(a);
-  if (hlo_is_none(a)) return a;
-  a = tt_move_dim(l, a, rank - 1, rank - 2);
-  return tt_dtype_is_complex(a.type->dtype) ? hlo_conj(l->b, a) : a;
-}
-
-/* Keeps the lower (or upper) triangle, zeros elsewhere. */
-static hlo_value triangle(tt_lower *l, hlo_value a, bool upper) {
-  if (hlo_is_none(a)) return a;
-  int rank = a.type->rank;
-  hlo_value row = hlo_iota(l->b, TT_I32, rank, a.type->dims, rank - 2),
-            column = hlo_iota(l->b, TT_I32, rank, a.type->dims, rank - 1);
-  hlo_value inside = hlo_compare(l->b, upper ? HLO_LE : HLO_GE, row, column);
-  return hlo_select(l->b, inside, a, hlo_like_i64(l->b, a, 0));
 }
 
 /* ---- Cholesky ------------------------------------------------------------------------------------------------ */
@@ -57,10 +40,10 @@ static hlo_value first_bad_minor(tt_lower *l, hlo_value factor) {
 /* The lower factor and the info code of argument 0. */
 static hlo_value cholesky(tt_lower *l, bool upper, hlo_value *out_info) {
   hlo_value a = tt_tensor_arg(l, 0);
-  if (upper) a = adjoint_matrix(l, a); /* the factor reads one triangle only: the one that the user filled */
-  hlo_value factor = triangle(l, hlo_cholesky(l->b, a, true), false);
+  if (upper) a = tt_adjoint(l, a); /* the factor reads one triangle only: the one that the user filled */
+  hlo_value factor = tt_triangle(l, hlo_cholesky(l->b, a, true), false);
   *out_info = first_bad_minor(l, factor);
-  return upper ? adjoint_matrix(l, factor) : factor;
+  return upper ? tt_adjoint(l, factor) : factor;
 }
 
 static const char not_positive[] = "linalg.cholesky: The factorization could not be completed because the input is not "
@@ -87,38 +70,6 @@ static void lower_cholesky(tt_lower *l) {
 
 /* ---- triangular systems -------------------------------------------------------------------------------------- */
 
-typedef struct system_form {
-  bool left, upper, unit, transpose, conjugate;
-} system_form;
-
-/* Batch dimensions are broadcast against each other. */
-static bool broadcast_batches(tt_lower *l, hlo_value *a, hlo_value *x) {
-  if (hlo_is_none(*a) || hlo_is_none(*x)) return false;
-  int64_t dims[TT_MAX_RANK];
-  int rank = tt_broadcast_shapes(l, a->type->rank - 2, a->type->dims, x->type->rank - 2, x->type->dims, dims);
-  if (hlo_failed(l->b)) return false;
-  hlo_value *both[2] = {a, x};
-  for (int i = 0; i < 2; i++) {
-    const hlo_type *t = both[i]->type;
-    dims[rank] = t->dims[t->rank - 2];
-    dims[rank + 1] = t->dims[t->rank - 1];
-    *both[i] = hlo_broadcast_to(l->b, *both[i], rank + 2, dims);
-  }
-  return true;
-}
-
-static hlo_value solve(tt_lower *l, hlo_value a, hlo_value x, system_form f) {
-  if (!broadcast_batches(l, &a, &x)) return HLO_NONE;
-  int rank = x.type->rank;
-  if (a.type->dims[rank - 1] != x.type->dims[f.left ? rank - 2 : rank - 1])
-    return hlo_fail(l->b, TT_INVALID_ARGUMENT,
-                    "%s: Incompatible shapes of A and B for the equation %s (%lldx%lld and %lldx%lld)", l->op->name,
-                    f.left ? "AX = B" : "XA = B", (long long)a.type->dims[rank - 2], (long long)a.type->dims[rank - 1],
-                    (long long)x.type->dims[rank - 2], (long long)x.type->dims[rank - 1]);
-  if (hlo_type_numel(x.type) == 0) return x;
-  return hlo_triangular_solve(l->b, a, x, f.left, !f.upper, f.unit, f.transpose, f.conjugate);
-}
-
 static void check_same(tt_lower *l, int a, int b) {
   if (dtype_of(l, a) != dtype_of(l, b))
     hlo_fail(l->b, TT_INVALID_ARGUMENT,
@@ -134,8 +85,8 @@ static void lower_solve_triangular(tt_lower *l) {
     return;
   }
   bool left = !tt_arg_given(l, 3) || tt_bool_arg(l, 3);
-  system_form f = {.left = left, .upper = tt_bool_arg(l, 2), .unit = tt_bool_arg(l, 4)};
-  tt_result(l, solve(l, tt_tensor_arg(l, 0), tt_tensor_arg(l, 1), f));
+  tt_system f = {.left = left, .upper = tt_bool_arg(l, 2), .unit = tt_bool_arg(l, 4)};
+  tt_result(l, tt_triangular_solve(l, tt_tensor_arg(l, 0), tt_tensor_arg(l, 1), f));
 }
 
 /* triangular_solve(b, A, upper=True, transpose=False, unitriangular=False) */
@@ -144,19 +95,19 @@ static void lower_triangular_solve(tt_lower *l) {
   check_same(l, 1, 0);
   hlo_value a = tt_tensor_arg(l, 1), x = tt_tensor_arg(l, 0);
   bool transpose = tt_bool_arg(l, 3);
-  system_form f = {.left = true, .upper = !tt_arg_given(l, 2) || tt_bool_arg(l, 2), .unit = tt_bool_arg(l, 4),
+  tt_system f = {.left = true, .upper = !tt_arg_given(l, 2) || tt_bool_arg(l, 2), .unit = tt_bool_arg(l, 4),
                    .transpose = transpose, .conjugate = false};
-  if (!broadcast_batches(l, &a, &x)) return;
-  tt_result(l, solve(l, a, x, f));
+  if (!tt_broadcast_batches(l, &a, &x)) return;
+  tt_result(l, tt_triangular_solve(l, a, x, f));
   tt_result(l, a);
 }
 
 /* x with A x = b, A = L L^H: one triangular system after the other. `factor` holds L, or L^H where upper. */
 static hlo_value solve_from_factor(tt_lower *l, hlo_value factor, hlo_value x, bool upper) {
   bool is_complex = tt_dtype_is_complex(tt_dtype_of(factor));
-  system_form plain = {.left = true, .upper = upper},
+  tt_system plain = {.left = true, .upper = upper},
               turned = {.left = true, .upper = upper, .transpose = true, .conjugate = is_complex};
-  return solve(l, factor, solve(l, factor, x, upper ? turned : plain), upper ? plain : turned);
+  return tt_triangular_solve(l, factor, tt_triangular_solve(l, factor, x, upper ? turned : plain), upper ? plain : turned);
 }
 
 static void lower_cholesky_solve_helper(tt_lower *l) {

@@ -11,5 +11,9 @@ typedef struct tt_lu {
 } tt_lu;
 
 tt_lu tt_lu_factor(tt_lower *l, hlo_value a);
+/* i32 [..., rows]: the row of the matrix that row i of L U is. */
+hlo_value tt_lu_order(tt_lower *l, hlo_value pivots, int64_t rows);
+/* x[..., n, k] with a x = y, or a^H x = y. All have the same batch dimensions. Needs lu.factors and lu.pivots only. */
+hlo_value tt_lu_solve(tt_lower *l, tt_lu lu, hlo_value y, bool adjoint);
 
 #endif

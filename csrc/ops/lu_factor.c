@@ -17,12 +17,6 @@ typedef struct panel {
 
 static hlo_value int32(tt_lower *l, int64_t n) { return hlo_scalar_i64(l->b, TT_I32, n); }
 
-/* x[b, n] repeated along a new dimension at `dim` of like[b, _, _]. */
-static hlo_value repeat(tt_lower *l, hlo_value x, hlo_value like, int dim) {
-  const int mapping[2] = {0, dim == 1 ? 2 : 1};
-  return hlo_broadcast_in_dim(l->b, x, tt_rank(like), tt_dims(like), mapping);
-}
-
 /* x[b, _] at one place of its last dimension: [b] */
 static hlo_value element_at(tt_lower *l, hlo_value x, hlo_value place) {
   const int64_t batch = tt_size(x, 0), sizes[2] = {batch, 1};
@@ -39,53 +33,37 @@ static hlo_value row_at(tt_lower *l, hlo_value x, hlo_value row) {
   return hlo_reshape(l->b, hlo_dynamic_slice(l->b, x, (hlo_value[]){int32(l, 0), row, int32(l, 0)}, sizes), 2, dims);
 }
 
-/* How LAPACK measures pivots: the sum of both parts' magnitudes. */
-static hlo_value magnitude(tt_lower *l, hlo_value x) {
-  if (!tt_dtype_is_complex(tt_elem(x))) return hlo_abs(l->b, x);
-  return hlo_add(l->b, hlo_abs(l->b, hlo_real(l->b, x)), hlo_abs(l->b, hlo_imag(l->b, x)));
-}
-
 /* For each matrix the row of the greatest element of the column, of those from `row` on: i32 [b]. */
 static hlo_value find_pivots(const panel *p, hlo_value column, hlo_value row) {
   tt_lower *l = p->l;
-  hlo_value rows = hlo_iota(l->b, TT_I32, 2, tt_dims(column), 1), size = magnitude(l, column), best, place;
+  hlo_value rows = hlo_iota(l->b, TT_I32, 2, tt_dims(column), 1), size = tt_pivot_size(l, column), best, place;
   hlo_value inside = hlo_and(l->b, hlo_compare(l->b, HLO_GE, rows, row), hlo_compare(l->b, HLO_LT, rows, int32(l, p->rows)));
   tt_extreme(l, hlo_select(l->b, inside, size, hlo_like_i64(l->b, size, -1)), 1, true, &best, &place);
   return hlo_convert(l->b, place, TT_I32);
 }
 
-static hlo_value sum_of_chosen(tt_lower *l, hlo_value chosen, hlo_value x) {
-  return hlo_reduce(l->b, hlo_select(l->b, chosen, x, hlo_like_i64(l->b, x, 0)), HLO_REDUCE_ADD, 1, (int[]){1});
-}
-
-/* Swaps row `row` of each matrix with its pivot's. *out_row: the pivot's row, which is now there. */
-static void swap_rows(const panel *p, hlo_value *s, hlo_value pivots, hlo_value row, hlo_value *out_row) {
+/* Swaps row `row` of each matrix with its pivot's. */
+static void swap_rows(const panel *p, hlo_value *s, hlo_value pivots, hlo_value row) {
   tt_lower *l = p->l;
   hlo_builder *b = l->b;
-  hlo_value rows = hlo_iota(b, TT_I32, 2, tt_dims(s[ORDER]), 1);
-  hlo_value is_row = hlo_compare(b, HLO_EQ, rows, row);
+  hlo_value rows = hlo_iota(b, TT_I32, 2, tt_dims(s[ORDER]), 1), is_row = hlo_compare(b, HLO_EQ, rows, row);
   hlo_value is_pivot = hlo_compare(b, HLO_EQ, rows, hlo_broadcast_in_dim(b, pivots, 2, tt_dims(rows), (int[]){0}));
-  hlo_value chosen = repeat(l, is_pivot, s[PANEL], 2), here = repeat(l, is_row, s[PANEL], 2);
-  *out_row = sum_of_chosen(l, chosen, s[PANEL]);
-  hlo_value old = repeat(l, row_at(l, s[PANEL], row), s[PANEL], 1);
-  s[PANEL] = hlo_select(b, here, repeat(l, *out_row, s[PANEL], 1), hlo_select(b, chosen, old, s[PANEL]));
-  hlo_value from = sum_of_chosen(l, is_pivot, s[ORDER]), to = element_at(l, s[ORDER], row);
-  from = hlo_broadcast_in_dim(b, from, 2, tt_dims(rows), (int[]){0});
-  to = hlo_broadcast_in_dim(b, to, 2, tt_dims(rows), (int[]){0});
-  s[ORDER] = hlo_select(b, is_row, from, hlo_select(b, is_pivot, to, s[ORDER]));
+  s[PANEL] = tt_swap_rows(l, s[PANEL], is_row, is_pivot);
+  hlo_value order = tt_unsqueeze(l, s[ORDER], 2);
+  s[ORDER] = hlo_reshape(b, tt_swap_rows(l, order, is_row, is_pivot), 2, tt_dims(rows));
 }
 
 /* Divides the column below the diagonal by the pivot, and takes it times the pivot's row from the columns behind. */
-static void eliminate(const panel *p, hlo_value *s, hlo_value row, hlo_value pivot_row) {
+static void eliminate(const panel *p, hlo_value *s, hlo_value row) {
   tt_lower *l = p->l;
   hlo_builder *b = l->b;
-  hlo_value column = column_at(l, s[PANEL], s[STEP]), pivot = element_at(l, pivot_row, s[STEP]);
+  hlo_value pivot_row = row_at(l, s[PANEL], row), column = column_at(l, s[PANEL], s[STEP]), pivot = element_at(l, pivot_row, s[STEP]);
   hlo_value is_zero = hlo_compare(b, HLO_EQ, pivot, hlo_like_i64(b, pivot, 0));
   hlo_value is_first = hlo_and(b, is_zero, hlo_compare(b, HLO_EQ, s[INFO], int32(l, 0)));
   s[INFO] = hlo_select(b, is_first, hlo_add(b, row, int32(l, 1)), s[INFO]);
   hlo_value divisor = hlo_select(b, is_zero, hlo_like_i64(b, pivot, 1), pivot);
   hlo_value factor = hlo_div(b, column, hlo_broadcast_in_dim(b, divisor, 2, tt_dims(column), (int[]){0}));
-  hlo_value factors = repeat(l, factor, s[PANEL], 2), taken = hlo_mul(b, factors, repeat(l, pivot_row, s[PANEL], 1));
+  hlo_value factors = tt_repeat_vectors(l, factor, s[PANEL], 2), taken = tt_outer(l, factor, pivot_row);
   hlo_value columns = hlo_iota(b, TT_I32, 3, tt_dims(s[PANEL]), 2), rows = hlo_iota(b, TT_I32, 3, tt_dims(s[PANEL]), 1);
   hlo_value below = hlo_compare(b, HLO_GT, rows, row), behind = hlo_compare(b, HLO_GT, columns, s[STEP]);
   hlo_value here = hlo_compare(b, HLO_EQ, columns, s[STEP]);
@@ -101,13 +79,13 @@ static void panel_step(hlo_builder *b, void *context, const hlo_value *arguments
   const panel *p = context;
   tt_lower *l = p->l;
   for (int i = 0; i < PANEL_STATE; i++) s[i] = arguments[i];
-  hlo_value row = hlo_add(b, p->first, s[STEP]), pivot_row;
+  hlo_value row = hlo_add(b, p->first, s[STEP]);
   hlo_value pivots = find_pivots(p, column_at(l, s[PANEL], s[STEP]), row);
-  swap_rows(p, s, pivots, row, &pivot_row);
+  swap_rows(p, s, pivots, row);
   const int64_t dims[2] = {tt_size(s[PANEL], 0), 1};
   hlo_value numbers = hlo_reshape(b, hlo_add(b, pivots, int32(l, 1)), 2, dims);
   s[PIVOTS] = hlo_dynamic_update_slice(b, s[PIVOTS], numbers, (hlo_value[]){int32(l, 0), row});
-  eliminate(p, s, row, pivot_row);
+  eliminate(p, s, row);
   s[STEP] = hlo_add(b, s[STEP], int32(l, 1));
 }
 
@@ -133,7 +111,7 @@ static tt_lu factor_by_lapack(tt_lower *l, hlo_value a) {
 }
 
 tt_lu tt_lu_factor(tt_lower *l, hlo_value a) {
-  if (hlo_failed(l->b) || hlo_is_none(a)) return (tt_lu){HLO_NONE, HLO_NONE, HLO_NONE};
+  if (!tt_sizes_are_known(l, a)) return (tt_lu){HLO_NONE, HLO_NONE, HLO_NONE};
   int rank = tt_rank(a);
   int64_t m = tt_size(a, rank - 2), n = tt_size(a, rank - 1);
   hlo_add_cost(l->b, (double)tt_numel(a) * (double)(m < n ? m : n));
