@@ -3,15 +3,10 @@
 #ifndef TT_OPS_FACTORS_H
 #define TT_OPS_FACTORS_H
 
-#include "ops/array.h"
-#include "ops/pieces.h"
+#include "ops/matrices.h"
 
 /* ---- pieces ------------------------------------------------------------------------------------------------------- */
 
-/* a[b, m, n] -> [b, n, m], conjugated. */
-hlo_value tt_adjoint(tt_lower *l, hlo_value a);
-/* Keeps the lower (or upper) triangle, zeros elsewhere. */
-hlo_value tt_triangle(tt_lower *l, hlo_value a, bool upper);
 /* x broadcast to y's shape: dimensions of size 1 are repeated. */
 hlo_value tt_spread_like(tt_lower *l, hlo_value x, hlo_value y);
 /* a real x in y's dtype, and the conjugate of either kind. */
@@ -22,8 +17,6 @@ hlo_value tt_square(tt_lower *l, hlo_value x);
 hlo_value tt_real_part(tt_lower *l, hlo_value x);
 /* x / |x|, 1 where x is 0. */
 hlo_value tt_phase(tt_lower *l, hlo_value x);
-/* a @ b, exact to the dtype. */
-hlo_value tt_product_of(tt_lower *l, hlo_value a, hlo_value b);
 
 /* ---- reflectors: as LAPACK keeps them ----------------------------------------------------------------------------- */
 

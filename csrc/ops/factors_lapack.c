@@ -1,6 +1,5 @@
 /* Orthogonal factors by LAPACK's routines. See factors.h. Kernels take matrices by columns. */
 #include "ops/factors.h"
-#include "ops/kernel.h"
 
 static hlo_value turned_over(tt_lower *l, hlo_value x) { return hlo_is_none(x) ? x : tt_move_dim(l, x, 1, 2); }
 

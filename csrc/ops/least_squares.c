@@ -20,9 +20,9 @@ static hlo_value solve_by_qr(tt_lower *l, hlo_value a, hlo_value y) {
   hlo_value is_zero = hlo_and(l->b, hlo_compare(l->b, HLO_EQ, row, column), hlo_compare(l->b, HLO_EQ, r, hlo_like_i64(l->b, r, 0)));
   tt_check(l, hlo_not(l->b, is_zero), TT_LINALG_ERROR, "torch.linalg.lstsq: The least squares solution could not be computed "
            "because the input matrix does not have full rank.");
-  if (m >= n) return hlo_triangular_solve(l->b, r, tt_product_of(l, tt_adjoint(l, q), y), true, false, false, false, false);
+  if (m >= n) return hlo_triangular_solve(l->b, r, tt_matrix_product(l, tt_adjoint(l, q), y), true, false, false, false, false);
   bool is_complex = tt_dtype_is_complex(tt_elem(a));
-  return tt_product_of(l, q, hlo_triangular_solve(l->b, r, y, true, false, false, true, is_complex));
+  return tt_matrix_product(l, q, hlo_triangular_solve(l->b, r, y, true, false, false, true, is_complex));
 }
 
 /* What of the singular values s[b, k] counts: those above rcond times the greatest. */
@@ -41,10 +41,10 @@ static hlo_value counted(tt_lower *l, hlo_value s, int64_t most) {
 static hlo_value solve_by_singular(tt_lower *l, hlo_value u, hlo_value s, hlo_value vh, hlo_value counts, hlo_value y) {
   hlo_value one = hlo_like_i64(l->b, s, 1), none = hlo_like_i64(l->b, s, 0);
   hlo_value inverse = hlo_select(l->b, counts, hlo_div(l->b, one, hlo_select(l->b, counts, s, one)), none);
-  hlo_value onto = tt_product_of(l, tt_adjoint(l, u), y);
+  hlo_value onto = tt_matrix_product(l, tt_adjoint(l, u), y);
   inverse = hlo_reshape(l->b, inverse, 3, (int64_t[]){tt_size(s, 0), tt_size(s, 1), 1});
   onto = hlo_mul(l->b, onto, tt_spread_like(l, tt_real_as(l, inverse, onto), onto));
-  return tt_product_of(l, tt_adjoint(l, vh), onto);
+  return tt_matrix_product(l, tt_adjoint(l, vh), onto);
 }
 
 /* ---- arguments and results -------------------------------------------------------------------------------------------- */
@@ -115,7 +115,7 @@ static void solve(tt_lower *l, system_of *q, const tt_batch *right, bool by_qr) 
 
 /* The sums of |A x - B|^2 down the columns, [b, k]. */
 static hlo_value residuals(tt_lower *l, const system_of *q, const tt_batch *right, bool by_qr) {
-  hlo_value made = tt_product_of(l, spread_batch(l, q->a, &q->input, &q->both), q->x);
+  hlo_value made = tt_matrix_product(l, spread_batch(l, q->a, &q->input, &q->both), q->x);
   if (by_qr && !tt_size(q->a, 2)) return hlo_reduce(l->b, tt_square(l, made), HLO_REDUCE_ADD, 1, (int[]){1}); /* LAPACK says 0 */
   hlo_value apart = hlo_sub(l->b, made, spread_batch(l, q->y, right, &q->both));
   return hlo_reduce(l->b, tt_square(l, apart), HLO_REDUCE_ADD, 1, (int[]){1});

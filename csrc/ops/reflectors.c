@@ -30,26 +30,6 @@ hlo_value tt_spread_like(tt_lower *l, hlo_value x, hlo_value y) {
   return hlo_broadcast_to(l->b, x, tt_rank(y), tt_dims(y));
 }
 
-hlo_value tt_adjoint(tt_lower *l, hlo_value a) {
-  if (hlo_is_none(a)) return a;
-  return tt_conjugate(l, tt_move_dim(l, a, tt_rank(a) - 1, tt_rank(a) - 2));
-}
-
-hlo_value tt_triangle(tt_lower *l, hlo_value a, bool upper) {
-  if (hlo_is_none(a)) return a;
-  int rank = tt_rank(a);
-  hlo_value row = hlo_iota(l->b, TT_I32, rank, tt_dims(a), rank - 2), column = hlo_iota(l->b, TT_I32, rank, tt_dims(a), rank - 1);
-  return hlo_select(l->b, hlo_compare(l->b, upper ? HLO_LE : HLO_GE, row, column), a, hlo_like_i64(l->b, a, 0));
-}
-
-hlo_value tt_product_of(tt_lower *l, hlo_value a, hlo_value b) {
-  static const int batch[] = {0}, last[] = {2}, middle[] = {1};
-  hlo_precision others = hlo_builder_set_precision(l->b, HLO_PRECISION_HIGHEST);
-  hlo_value product = hlo_dot_general(l->b, a, b, 1, batch, batch, 1, last, middle, tt_elem(a));
-  hlo_builder_set_precision(l->b, others);
-  return product;
-}
-
 /* ---- one reflector ------------------------------------------------------------------------------------------------ */
 
 enum { ROWS = 1, COLUMNS = 2 };
