@@ -234,18 +234,21 @@ static int64_t real_workspace(const singular_call *c) {
   return square > tall ? square : tall;
 }
 
-static void *prepare_singular(singular_call *c, const tt_array *s, const tt_array *u, const tt_array *vt) {
+/* The routines destroy a. All matrices are copied at once, since MKL's last bits depend on where in a line of the cache one
+ * begins: so each begins where it does for PyTorch. */
+static void *prepare_singular(singular_call *c, const tt_array *a, const tt_array *s, const tt_array *u, const tt_array *vt) {
   number asked = {0};
   int asked_ints[8], info;
   c->work = &asked, c->rwork = &asked, c->iwork = asked_ints, c->lwork = ASK;
   run_singular(c, s->data, u->data, vt->data, &info);
   c->lwork = size_in(c->dtype, &asked);
   size_t element = tt_dtype_bytes(c->dtype), real = tt_dtype_bytes(tt_dtype_real(c->dtype));
-  int64_t matrix = (int64_t)c->m * c->n, ints = 8 * (int64_t)(c->m < c->n ? c->m : c->n), reals = real_workspace(c);
-  size_t bytes = room(matrix, element) + room(c->lwork, element) + room(reals, real) + room(ints, sizeof(int));
+  int64_t ints = 8 * (int64_t)(c->m < c->n ? c->m : c->n), reals = real_workspace(c);
+  size_t bytes = room(a->numel, element) + room(c->lwork, element) + room(reals, real) + room(ints, sizeof(int));
   workspace space = {tt_scratch_get((int64_t)bytes, 1), 0};
   if (!space.memory) return NULL;
-  c->a = take(&space, matrix, element);
+  c->a = take(&space, a->numel, element);
+  memcpy(c->a, a->data, (size_t)a->numel * element);
   c->work = take(&space, c->lwork, element);
   c->rwork = take(&space, reals, real);
   c->iwork = take(&space, ints, sizeof(int));
@@ -269,11 +272,11 @@ tt_outcome tt_kernel_gesdd(const tt_frame *f) {
   if (!a->numel) return u->numel || vt->numel ? TT_CALL_IS_WRONG : TT_CALL_DONE;
   static const char *const jobs[] = {"N", "S", "A"};
   singular_call c = {.dtype = a->dtype, .job = jobs[kind], .m = (int)m, .n = (int)n, .ldvt = at_least_1(vt_dims[2])};
-  void *scratch = prepare_singular(&c, s, u, vt);
+  void *scratch = prepare_singular(&c, a, s, u, vt);
   if (!scratch) return TT_CALL_LACKS_MEMORY;
   for (int64_t i = 0; i < batch; i++) {
-    memcpy(c.a, part(a, i), (size_t)(m * n) * tt_dtype_bytes(a->dtype)); /* the routine destroys it */
     run_singular(&c, part(s, i), part(u, i), part(vt, i), part(info, i));
+    c.a = (char *)c.a + (size_t)(m * n) * tt_dtype_bytes(a->dtype);
   }
   tt_scratch_put(scratch);
   return TT_CALL_DONE;
@@ -334,7 +337,7 @@ static inline double complex complex_double(double re, double im) {
 DEFINE_JOIN(float)
 DEFINE_JOIN(double)
 
-static void *prepare_general(general_call *g, const tt_array *w, const tt_array *v, bool vectors) {
+static void *prepare_general(general_call *g, const tt_array *a, const tt_array *w, const tt_array *v, bool vectors) {
   number asked = {0};
   int info;
   g->work = g->rwork = g->re = g->im = g->vr = &asked, g->lwork = ASK;
@@ -343,10 +346,11 @@ static void *prepare_general(general_call *g, const tt_array *w, const tt_array 
   bool is_complex = tt_dtype_is_complex(g->dtype);
   size_t element = tt_dtype_bytes(g->dtype), real = tt_dtype_bytes(tt_dtype_real(g->dtype));
   int64_t n = g->n, pairs = is_complex || !vectors ? 0 : n * n;
-  size_t bytes = room(n * n, element) + room(g->lwork, element) + room(pairs, real) + 2 * room(2 * n, real);
+  size_t bytes = room(a->numel, element) + room(g->lwork, element) + room(pairs, real) + 2 * room(2 * n, real);
   workspace space = {tt_scratch_get((int64_t)bytes, 1), 0};
   if (!space.memory) return NULL;
-  g->a = take(&space, n * n, element);
+  g->a = take(&space, a->numel, element);
+  memcpy(g->a, a->data, (size_t)a->numel * element);
   g->work = take(&space, g->lwork, element);
   g->vr = take(&space, pairs, real);
   g->re = g->rwork = take(&space, 2 * n, real);
@@ -367,11 +371,11 @@ tt_outcome tt_kernel_geev(const tt_frame *f) {
   memset(info->data, 0, (size_t)info->numel * sizeof(int32_t));
   if (!a->numel) return TT_CALL_DONE;
   general_call g = {.dtype = a->dtype, .job = vectors ? "V" : "N", .n = (int)a->dims[1]};
-  void *scratch = prepare_general(&g, w, v, vectors);
+  void *scratch = prepare_general(&g, a, w, v, vectors);
   if (!scratch) return TT_CALL_LACKS_MEMORY;
   for (int64_t i = 0; i < a->dims[0]; i++) {
-    memcpy(g.a, part(a, i), (size_t)(a->dims[1] * a->dims[2]) * tt_dtype_bytes(a->dtype)); /* the routine destroys it */
     run_general(&g, part(w, i), part(v, i), part(info, i));
+    g.a = (char *)g.a + (size_t)(g.n * (int64_t)g.n) * tt_dtype_bytes(a->dtype);
     if (a->dtype == TT_F32) join_float(&g, part(w, i), part(v, i), vectors);
     if (a->dtype == TT_F64) join_double(&g, part(w, i), part(v, i), vectors);
   }
