@@ -202,3 +202,18 @@ def test_models(name):
         assert_same(p.grad, q.grad, rtol=1e-3, atol=1e-5)
     for (n, b), (_, c) in zip(model.named_buffers(), reference.named_buffers()):
         assert_same(b, c, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("leading", [(), (2,), (2, 4)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_linear_with_a_vector_as_weight(leading, bias):
+    def gradients(device):
+        torch.manual_seed(0)
+        inputs = [torch.randn(*leading, 3), torch.randn(3)]
+        if bias and len(leading) != 1:  # the CPU refuses it for matrices
+            inputs.append(torch.randn(()))
+        inputs = [t.to(device).requires_grad_() for t in inputs]
+        result = torch.nn.functional.linear(*inputs)
+        return result, torch.autograd.grad(result.square().sum(), inputs)
+
+    assert_same(gradients("tpu"), gradients("cpu"))

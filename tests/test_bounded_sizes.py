@@ -133,6 +133,20 @@ def test_a_model_over_many_lengths_needs_few_programs(mode):
     assert int(output) < (20 if mode == "1" else 120)
 
 
+def test_a_window_that_varies_gets_programs_of_its_own():
+    python_output(
+        """
+        import torch
+        x, w = torch.randn(2, 4, 4, 4), torch.randn(4, 4, 3, 3)
+        for n in (1, 2, 5, 8, 3, 10, 4, 6, 7):
+            pool = lambda t: torch.nn.functional.max_pool2d(t, n, 1, n // 2)
+            for f in (lambda x, w: torch.nn.functional.conv2d(x, w, padding=n, dilation=n), lambda x, w: pool(x.repeat(1, 1, 4, 4))):
+                torch.testing.assert_close(f(x.to("tpu"), w.to("tpu")).cpu(), f(x, w), rtol=1e-4, atol=1e-4)
+        """,
+        TORCH_TPU_INTERNAL_BOUNDED_SIZES="poison",
+    )
+
+
 def test_gradients_over_many_lengths():
     python_output(
         """

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import DEVICE, python_output
+from conftest import DEVICE, assert_same, python_output, to_device
 
 
 def draw(generator=None):
@@ -147,3 +147,47 @@ def test_states_under_fake_tensors():
         with pytest.raises(RuntimeError, match="must have contents"):
             torch.tpu.set_rng_state(torch.zeros(16, dtype=torch.uint8))
     assert torch.equal(state, wanted)
+
+
+def distance(x, y):
+    """Kolmogorov and Smirnov's statistic of two samples, scaled: above 2.2 with a probability of one in ten thousand."""
+    x, y = x.double().sort().values, y.double().sort().values
+    at = torch.cat([x, y])
+    gap = torch.searchsorted(x, at, right=True) / len(x) - torch.searchsorted(y, at, right=True) / len(y)
+    return gap.abs().max().item() * (len(x) * len(y) / (len(x) + len(y))) ** 0.5
+
+
+SAMPLED = {
+    "gamma": (torch._standard_gamma, [(0.05,), (1.0,), (7.0,), (1e5,)]),
+    "poisson": (torch.poisson, [(0.0,), (0.1,), (9.9,), (10.0,), (1e4,)]),
+    "binomial": (torch.binomial, [(10.0, 0.9), (100.0, 0.5), (1e5, 0.7), (5.0, 0.0), (5.0, 1.0), (0.0, 0.3)]),
+    "dirichlet": (lambda a, b: torch._sample_dirichlet(torch.stack([a, b], -1))[..., 0], [(0.3, 5.0), (1.0, 1.0)]),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_distributions_that_are_sampled_in_loops(name):
+    function, cases = SAMPLED[name]
+    for case in cases:
+        parameters = [torch.full((5000,), p) for p in case]
+        assert distance(function(*to_device(parameters)).cpu(), function(*parameters)) < 2.2, case
+        assert function(*[p[:0].to(DEVICE) for p in parameters]).shape == (0,)
+        assert function(*[p[0].double().to(DEVICE) for p in parameters]).dtype == torch.float64
+
+
+def test_a_negative_rate_is_refused():
+    with pytest.raises(RuntimeError, match="invalid Poisson rate, expected rate to be non-negative"):
+        torch.poisson(torch.tensor([1.0, -1.0], device=DEVICE))
+        torch.tpu.synchronize()
+
+
+def test_gradients_of_samples():
+    """The CPU interpolates: it is right to some 1e-4."""
+    for alpha in (1e-3, 0.5, 3.0, 30.0, 1e5):
+        a = torch.full((200,), alpha, dtype=torch.float64)
+        x = torch._standard_gamma(a)
+        assert_same(torch._standard_gamma_grad(*to_device([a, x])), torch._standard_gamma_grad(a, x), rtol=2e-3, atol=1e-9)
+    for alpha, beta in ((0.3, 0.5), (1.0, 1.0), (30.0, 20.0), (0.05, 4.0), (2000.0, 3000.0)):
+        a, total = torch.full((200,), alpha, dtype=torch.float64), torch.full((200,), alpha + beta, dtype=torch.float64)
+        x = torch.distributions.Beta(a, total - a).sample()
+        assert_same(torch._dirichlet_grad(*to_device([x, a, total])), torch._dirichlet_grad(x, a, total), rtol=2e-3, atol=1e-9)

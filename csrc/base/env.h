@@ -27,6 +27,8 @@ typedef enum tt_env_type { TT_ENV_STRING, TT_ENV_CHOICE, TT_ENV_BOOL, TT_ENV_BYT
   X(TORCH_TPU_INTERNAL_BOUNDED_SIZES, CHOICE, "on|off|poison|zeros",                                               \
     "one program for many sizes; off: one for each; poison, zeros: what lies beyond a size, for tests")                    \
   X(TORCH_TPU_INTERNAL_FFI, BOOL, "1", "use own kernels where a CPU plugin allows it")                              \
+  X(TORCH_TPU_INTERNAL_FORMS, CHOICE, "plugin|tpu",                                                                 \
+    "tpu: CPU plugins run the programs that a TPU would get, to test them")                                         \
   X(TORCH_TPU_EMULATE_MXU, BOOL, "0",                                                                               \
     "CPU plugins: multiply float32 as a TPU's matrix unit does, in 1, 3 or 6 bfloat16 passes (see Precision)")      \
   X(TORCH_TPU_TIER2_COMPILATION_CACHE, STRING, "",                                                                  \

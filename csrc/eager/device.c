@@ -53,7 +53,7 @@ static tt_status client_create(tt_plugin *plugin, tt_client **out_client) {
 /* A plugin that refuses our kernels is used without them. So is a process without LAPACK without those over it: its programs
  * are other texts, so it never takes one from the cache that calls them. */
 static tt_target choose_target(const tt_device *d) {
-  if (!d->is_cpu) return TT_TARGET_TPU;
+  if (!d->is_cpu || d->options.tpu_forms) return TT_TARGET_TPU;
   tt_target emulate = d->options.emulate_mxu ? TT_TARGET_EMULATE_MXU : 0;
   if (d->options.no_kernels) return TT_TARGET_CPU | emulate;
   tt_status refused = tt_plugin_register(d->plugin, TT_KERNEL_COUNT, tt_kernels);

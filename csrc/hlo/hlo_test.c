@@ -379,6 +379,9 @@ TT_TEST(sizes_known_at_run_time_refused) {
   CHECK_FAILS(hlo_slice(b, f->d, none, DIMS(n, 3), DIMS(2, 1)), "a number (31973265) depends on a size known only at run time in a way that has no form");
   CHECK_FAILS(hlo_pad(b, f->d, f->s, none, none, DIMS(1, 0)), "stablehlo.pad: " UNKNOWN F);
   CHECK_FAILS(hlo_dynamic_slice(b, f->d, VALUES(f->n, f->n), DIMS(1, 1)), "stablehlo.dynamic_slice: " UNKNOWN F);
+  const hlo_window dilated = {.size = DIMS(1, 2), .window_dilation = DIMS(1, n), .pad_low = DIMS(0, n)};
+  CHECK_FAILS(hlo_reduce_window(b, f->x, f->s, &dilated, HLO_REDUCE_ADD),
+              "a number (63946529) depends on a size known only at run time in a way that has no form");
 }
 
 /* Sums, differences and products of two sizes are told from each other and from plain numbers; what is more has no form. */

@@ -79,6 +79,12 @@ static const char *list_text(hlo_builder *b, const char *open, const char *close
   return hlo_take_text(b, &s);
 }
 
+/* An attribute is a number of the text: none that depends on a size can be one. */
+static void check_plain(hlo_builder *b, int count, const int64_t *values) {
+  for (int i = 0; values && i < count; i++)
+    if (hlo_number_is_symbolic(b, values[i])) hlo_fail_symbolic(b, values[i]);
+}
+
 static const int64_t *widen(hlo_builder *b, int count, const int *values) {
   int64_t *wide = tt_arena_alloc(b->arena, (size_t)count * sizeof *wide);
   for (int i = 0; i < count; i++) wide[i] = values[i];
@@ -88,6 +94,7 @@ static const int64_t *widen(hlo_builder *b, int count, const int *values) {
 const char *hlo_shape_text(hlo_builder *b, int rank, const int64_t *dims) { return list_text(b, "[", "]", rank, dims); }
 
 const char *hlo_array_text(hlo_builder *b, int count, const int64_t *values) {
+  check_plain(b, count, values);
   return list_text(b, count ? "array<i64: " : "array<i64", ">", count, values);
 }
 
@@ -101,6 +108,8 @@ const char *hlo_axes_array_text(hlo_builder *b, int count, const int *values) {
 
 const char *hlo_pairs_text(hlo_builder *b, int count, const int64_t *low, const int64_t *high) {
   tt_strbuf s = TT_STRBUF_INIT;
+  check_plain(b, count, low);
+  check_plain(b, count, high);
   tt_strbuf_add(&s, count ? "dense<[" : "dense<");
   for (int i = 0; i < count; i++) {
     tt_strbuf_printf(&s, "%s[%" PRId64 ", %" PRId64 "]", i ? ", " : "", low ? low[i] : 0, high ? high[i] : 0);

@@ -90,6 +90,11 @@ static int64_t reach(int64_t size, int64_t step) { return size ? (size - 1) * st
 
 static bool prefers_cpu_forms(const tt_lower *l) { return l->is_cpu && !l->emulates_mxu; }
 
+/* TPUs multiply no 64-bit integers in convolutions. */
+static bool lacks_convolution(const tt_lower *l, tt_dtype dtype) {
+  return !l->is_cpu && tt_dtype_is_integral(dtype) && tt_dtype_bytes(dtype) == 8;
+}
+
 /* Half types accumulate in float32: ask for an f32 result, the caller converts. The features are dimension 1 of lhs,
  * the output's features dimension 0 of rhs. The CPU plugins do grouped convolutions faster one by one. */
 static hlo_value convolve(tt_lower *l, hlo_value lhs, hlo_value rhs, const hlo_conv *spec) {
@@ -135,7 +140,7 @@ static bool as_taps(tt_lower *l, const geometry *g, hlo_value *x, const int64_t 
     *w = (tt_window){.size = w_spatial[d], .stride = stride ? stride[d] : 1, .dilation = g->dilation[d], .in = in};
     w->out = in < reach(w->size, w->dilation) ? 0 : (in - reach(w->size, w->dilation)) / w->stride + 1;
   }
-  if (!prefers_cpu_forms(l) || !tt_taps_suit(out)) return false;
+  if (!(prefers_cpu_forms(l) || lacks_convolution(l, x->type->dtype)) || !tt_taps_suit(out)) return false;
   hlo_value zero = hlo_scalar_i64(l->b, x->type->dtype, 0);
   for (int d = 0; d < g->spatial; d++) *x = tt_pad_dim(l, *x, 2 + d, low[d], high[d], base ? base[d] - 1 : 0, zero);
   return true;
@@ -181,6 +186,14 @@ static bool is_depthwise(const geometry *g, hlo_value w) {
   return g->groups > 1 && w.type->dims[0] == g->groups && w.type->dims[1] == 1;
 }
 
+static bool suits_sums(const tt_lower *l, const geometry *g, hlo_value w) {
+  return is_depthwise(g, w) || lacks_convolution(l, w.type->dtype);
+}
+
+static hlo_value sum_of_taps(tt_lower *l, const geometry *g, const tt_taps *t, hlo_value x, hlo_value w) {
+  return is_depthwise(g, w) ? tt_taps_depthwise(l, t, x, w) : tt_taps_products(l, t, x, w);
+}
+
 /* conv or conv_adjoint. features: of the result. */
 static hlo_value forward_by_kernel(tt_lower *l, tt_kernel_id kernel, const geometry *g, hlo_value x, hlo_value w, int64_t features,
                                    const int64_t *low, const int64_t *high) {
@@ -210,8 +223,8 @@ static hlo_value plain(tt_lower *l, const geometry *g, hlo_value x, hlo_value w,
     if (y_spatial) high[d] = reach(y_spatial[d], g->stride[d]) - 1 + window - x.type->dims[2 + d] - g->padding[d];
   }
   tt_taps taps;
-  if (is_depthwise(g, w) && as_taps(l, g, &x, w.type->dims + 2, NULL, g->padding, high, g->stride, &taps))
-    return tt_taps_depthwise(l, &taps, x, w);
+  if (suits_sums(l, g, w) && as_taps(l, g, &x, w.type->dims + 2, NULL, g->padding, high, g->stride, &taps))
+    return sum_of_taps(l, g, &taps, x, w);
   hlo_value y = forward_by_kernel(l, TT_KERNEL_conv, g, x, w, w.type->dims[0], g->padding, high);
   if (!hlo_is_none(y)) return y;
   hlo_conv spec = ordinary_spec(g, g->padding, high);
@@ -239,8 +252,8 @@ static hlo_value adjoint(tt_lower *l, const geometry *g, hlo_value y, hlo_value 
   w = swap_features(l, hlo_reverse(l->b, w, g->spatial, spatial_dims), g->groups);
   if (hlo_is_none(w)) return w;
   tt_taps taps;
-  if (is_depthwise(g, w) && as_taps(l, g, &y, w.type->dims + 2, g->stride, low, high, NULL, &taps))
-    return tt_taps_depthwise(l, &taps, y, w);
+  if (suits_sums(l, g, w) && as_taps(l, g, &y, w.type->dims + 2, g->stride, low, high, NULL, &taps))
+    return sum_of_taps(l, g, &taps, y, w);
   hlo_conv spec = ordinary_spec(g, low, high);
   spec.lhs_dilation = g->stride;
   return convolve(l, y, w, &spec);

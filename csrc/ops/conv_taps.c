@@ -39,6 +39,26 @@ hlo_value tt_taps_depthwise(tt_lower *l, const tt_taps *t, hlo_value x, hlo_valu
   return sum;
 }
 
+hlo_value tt_taps_products(tt_lower *l, const tt_taps *t, hlo_value x, hlo_value w) {
+  static const int inner = 3, over_weight[] = {1, 2, 3}, over_seen[] = {0, 1, 3, 4};
+  if (hlo_is_none(x) || hlo_is_none(w)) return HLO_NONE;
+  const int64_t taps = tap_count(t), n = x.type->dims[0], out = w.type->dims[0], each = w.type->dims[1], groups = t->groups;
+  const int64_t dims[] = {n, groups, out / groups, each, positions(t)};
+  hlo_value sum = HLO_NONE;
+  w = hlo_reshape(l->b, w, 3, (int64_t[]){out, each, taps});
+  for (int64_t k = 0; k < taps; k++) {
+    hlo_value seen = hlo_reshape(l->b, seen_by(l, t, x, k), 4, (int64_t[]){n, groups, each, positions(t)});
+    hlo_value factor = hlo_reshape(l->b, tt_slice_step(l, w, 2, k, 1, 1), 3, (int64_t[]){groups, out / groups, each});
+    hlo_value term = hlo_mul(l->b, hlo_broadcast_in_dim(l->b, seen, 5, dims, over_seen),
+                             hlo_broadcast_in_dim(l->b, factor, 5, dims, over_weight));
+    term = hlo_reduce(l->b, term, HLO_REDUCE_ADD, 1, &inner);
+    sum = k ? hlo_add(l->b, sum, term) : term;
+  }
+  int64_t result[2 + TT_CONV_SPATIAL] = {n, out};
+  for (int d = 0; d < t->spatial; d++) result[2 + d] = t->window[d].out;
+  return hlo_reshape(l->b, sum, 2 + t->spatial, result);
+}
+
 /* One tap's weights, [O, C / groups]: for depthwise ones a sum of products of planes, else for each image and group a
  * product of two matrices that both have the positions as their last dimension. */
 static hlo_value tap_weight(tt_lower *l, const tt_taps *t, hlo_value seen, hlo_value y) {

@@ -312,16 +312,28 @@ static void lower_linear(tt_lower *l) {
   tt_result(l, vector ? hlo_reshape(l->b, y, last, input->sizes) : from_rows(l, y, 0));
 }
 
-/* Arguments: input, grad_output, weight, output_mask. Results: gradients of input, weight and bias. */
+/* Arguments: input, grad_output, weight, output_mask. Results: gradients of input, weight and bias. A vector as weight makes
+ * one output, which has no dimension. */
 static void lower_linear_backward(tt_lower *l) {
   int count;
   const int64_t *wanted = tt_ints_arg(l, 3, &count);
-  hlo_value grad = as_rows(l, tt_tensor_arg(l, 1));
-  if (wanted[0])
-    tt_result(l, tt_cast(l, from_rows(l, contract(l, grad, tt_tensor_arg(l, 2), 0, 1, 0), 0), dtype_of(l, 0)));
+  const tt_tensor *weight = tt_tensor_arg_meta(l, 2);
+  bool vector = weight->rank == 1;
+  hlo_value grad = tt_tensor_arg(l, 1), w = tt_tensor_arg(l, 2), x = as_rows(l, tt_tensor_arg(l, 0));
+  if (vector && !hlo_is_none(x)) {
+    grad = hlo_reshape(l->b, grad, 2, (int64_t[]){x.type->dims[0], 1});
+    w = hlo_reshape(l->b, w, 2, (int64_t[]){1, weight->sizes[0]});
+  } else {
+    grad = as_rows(l, grad);
+  }
+  if (wanted[0]) tt_result(l, tt_cast(l, from_rows(l, contract(l, grad, w, 0, 1, 0), 0), dtype_of(l, 0)));
   else tt_result_none(l);
-  if (wanted[1]) tt_result(l, tt_cast(l, contract(l, grad, as_rows(l, tt_tensor_arg(l, 0)), 0, 0, 0), dtype_of(l, 2)));
-  else tt_result_none(l);
+  if (wanted[1]) {
+    hlo_value product = tt_cast(l, contract(l, grad, x, 0, 0, 0), dtype_of(l, 2));
+    tt_result(l, vector ? hlo_reshape(l->b, product, 1, weight->sizes) : product);
+  } else {
+    tt_result_none(l);
+  }
   if (wanted[2])
     tt_result(l, tt_cast(l, hlo_reduce(l->b, tt_to_opmath(l, grad), HLO_REDUCE_ADD, 1, (int[]){0}), dtype_of(l, 1)));
   else tt_result_none(l);

@@ -1,98 +1,29 @@
-/* Random numbers. Streams differ from PyTorch's CPU generator; the distributions are the same. Half types draw as many
- * bits as their mantissa holds, so that rounding never reaches an interval's open end. */
+/* Random numbers. Streams differ from PyTorch's CPU generator; the distributions are the same. */
 #include <math.h>
 
 #include "ops/pieces.h"
-
-/* ---- bits --------------------------------------------------------------------------------------------------- */
+#include "ops/random_bits.h"
 
 static hlo_value shift_right(tt_lower *l, hlo_value bits, int by) {
   return hlo_shr_logic(l->b, bits, hlo_like_i64(l->b, bits, by));
 }
 
-/* x ^= x >> by, then x *= factor */
-static hlo_value mix(tt_lower *l, hlo_value x, int by, uint64_t factor) {
-  x = hlo_xor(l->b, x, shift_right(l, x, by));
-  return hlo_mul(l->b, x, hlo_like_i64(l->b, x, (int64_t)factor));
-}
+/* ---- one draw ----------------------------------------------------------------------------------------------- */
 
-/* A 64-bit bijection whose every output bit depends on every input bit: the finalizer of SplitMix64. */
-static hlo_value scramble(tt_lower *l, hlo_value x) {
-  x = mix(l, mix(l, x, 30, 0xBF58476D1CE4E5B9), 27, 0x94D049BB133111EB);
-  return hlo_xor(l->b, x, shift_right(l, x, 31));
-}
-
-/* Element i is scramble(scramble(first + i * odd) ^ second): first and second are the state's words, scrambled, so that
- * streams which meet at one place still differ. It fuses into whatever uses it, where the plugin's own generator writes
- * blocks of four words and joins them. */
-static hlo_value counted_bits(tt_lower *l, int rank, const int64_t *dims) {
-  hlo_value state = tt_rng_state(l), word[3];
-  for (int i = 0; i < 3; i++) word[i] = hlo_reshape(l->b, tt_slice_step(l, state, 0, i, 1, 1), 0, NULL);
-  hlo_value first = scramble(l, word[0]);
-  for (int i = 1; i < 3; i++) first = scramble(l, hlo_xor(l->b, first, word[i]));
-  hlo_value second = scramble(l, hlo_not(l->b, first));
-  int64_t numel = tt_product(rank, dims);
-  hlo_value i = hlo_reshape(l->b, hlo_iota(l->b, TT_U64, 1, &numel, 0), rank, dims);
-  hlo_value x = hlo_add(l->b, hlo_mul(l->b, i, hlo_like_i64(l->b, i, (int64_t)0x9E3779B97F4A7C15)), first);
-  return scramble(l, hlo_xor(l->b, scramble(l, x), second));
-}
-
-/* An unsigned integer of `dtype` (U32 or U64) per element. */
 static hlo_value random_bits(tt_lower *l, tt_dtype dtype, int rank, const int64_t *dims) {
-  if (l->is_cpu) {
-    hlo_value bits = counted_bits(l, rank, dims);
-    return dtype == TT_U64 ? bits : hlo_convert(l->b, shift_right(l, bits, 32), dtype);
-  }
-  hlo_value out[2] = {HLO_NONE, HLO_NONE};
-  hlo_rng_bits(l->b, tt_rng_state(l), dtype, rank, dims, out);
-  return out[1];
+  return tt_random_bits(l, tt_rng_state(l), dtype, rank, dims);
 }
 
-/* The dtype that a distribution over `dtype` is computed in: F32 or F64. */
-static tt_dtype work_dtype(tt_dtype dtype) {
-  return dtype == TT_F64 || dtype == TT_C128 ? TT_F64 : TT_F32;
-}
-
-/* Whole numbers in [0, 2^count) as floats of the working dtype. They pass through a signed type: the CPU plugins
- * convert unsigned numbers slowly. */
-static hlo_value random_whole(tt_lower *l, tt_dtype work, int count, int rank, const int64_t *dims) {
-  bool wide = work == TT_F64;
-  hlo_value bits = shift_right(l, random_bits(l, wide ? TT_U64 : TT_U32, rank, dims), (wide ? 64 : 32) - count);
-  return hlo_convert(l->b, hlo_convert(l->b, bits, wide ? TT_I64 : TT_I32), work);
-}
-
-static int mantissa_bits(tt_dtype dtype) {
-  switch (dtype) {
-    case TT_F64: case TT_C128: return 53;
-    case TT_F16: return 11;
-    case TT_BF16: return 8;
-    default: return 24;
-  }
-}
-
-/* [0, 1) */
 static hlo_value uniform_01(tt_lower *l, tt_dtype dtype, int rank, const int64_t *dims) {
-  int count = mantissa_bits(dtype);
-  tt_dtype work = work_dtype(dtype);
-  return hlo_mul(l->b, random_whole(l, work, count, rank, dims), hlo_scalar_f64(l->b, work, ldexp(1, -count)));
+  return tt_random_uniform(l, tt_rng_state(l), dtype, rank, dims);
 }
 
-/* (0, 1): the midpoints of 2^23 or 2^52 equal steps, so that logarithms stay finite. */
 static hlo_value uniform_open(tt_lower *l, tt_dtype work, int rank, const int64_t *dims) {
-  int count = work == TT_F64 ? 52 : 23;
-  hlo_value n = random_whole(l, work, count, rank, dims), half = hlo_scalar_f64(l->b, work, 0.5);
-  return hlo_mul(l->b, hlo_add(l->b, n, half), hlo_scalar_f64(l->b, work, ldexp(1, -count)));
+  return tt_random_open(l, tt_rng_state(l), work, rank, dims);
 }
 
-/* A standard normal number: sqrt(2) * erf_inv of the odd multiples of 2^-24 or 2^-53 in (-1, 1). */
 static hlo_value normal_01(tt_lower *l, tt_dtype work, int rank, const int64_t *dims) {
-  int count = work == TT_F64 ? 53 : 24;
-  double scale = ldexp(1, -count);
-  hlo_value n = random_whole(l, work, count - 1, rank, dims);
-  hlo_value odd = hlo_add(l->b, hlo_mul(l->b, n, hlo_scalar_f64(l->b, work, 4)),
-                          hlo_scalar_f64(l->b, work, 2 - ldexp(1, count)));
-  odd = hlo_mul(l->b, odd, hlo_scalar_f64(l->b, work, scale));
-  return hlo_mul(l->b, hlo_erf_inv(l->b, odd), hlo_scalar_f64(l->b, work, 1.4142135623730951));
+  return tt_random_normal(l, tt_rng_state(l), work, rank, dims);
 }
 
 /* ---- results ------------------------------------------------------------------------------------------------ */
@@ -134,7 +65,7 @@ static hlo_value parameter(tt_lower *l, int arg, tt_dtype work, double if_none) 
 
 /* Rounding may reach `to`, which is not part of the interval. */
 static hlo_value draw_uniform(tt_lower *l, tt_dtype dtype, int rank, const int64_t *dims) {
-  tt_dtype work = work_dtype(dtype);
+  tt_dtype work = tt_random_work_dtype(dtype);
   hlo_value from = parameter(l, 1, work, 0), to = parameter(l, 2, work, 1);
   hlo_value x = hlo_mul(l->b, uniform_01(l, dtype, rank, dims), hlo_sub(l->b, to, from));
   x = tt_cast(l, hlo_add(l->b, x, from), dtype);
@@ -143,26 +74,26 @@ static hlo_value draw_uniform(tt_lower *l, tt_dtype dtype, int rank, const int64
 }
 
 static hlo_value draw_normal(tt_lower *l, tt_dtype dtype, int rank, const int64_t *dims) {
-  tt_dtype work = work_dtype(dtype);
+  tt_dtype work = tt_random_work_dtype(dtype);
   hlo_value std = parameter(l, 2, work, 1);
   if (tt_dtype_is_complex(dtype_of(l, 0))) std = hlo_mul(l->b, std, hlo_scalar_f64(l->b, work, 0.7071067811865476));
   return hlo_add(l->b, hlo_mul(l->b, normal_01(l, work, rank, dims), std), parameter(l, 1, work, 0));
 }
 
 static hlo_value draw_log_normal(tt_lower *l, tt_dtype dtype, int rank, const int64_t *dims) {
-  tt_dtype work = work_dtype(dtype);
+  tt_dtype work = tt_random_work_dtype(dtype);
   hlo_value x = hlo_mul(l->b, normal_01(l, work, rank, dims), parameter(l, 2, work, 2));
   return hlo_exp(l->b, hlo_add(l->b, x, parameter(l, 1, work, 1)));
 }
 
 static hlo_value draw_exponential(tt_lower *l, tt_dtype dtype, int rank, const int64_t *dims) {
-  tt_dtype work = work_dtype(dtype);
+  tt_dtype work = tt_random_work_dtype(dtype);
   hlo_value x = hlo_neg(l->b, hlo_log(l->b, uniform_open(l, work, rank, dims)));
   return hlo_div(l->b, x, parameter(l, 1, work, 1));
 }
 
 static hlo_value draw_cauchy(tt_lower *l, tt_dtype dtype, int rank, const int64_t *dims) {
-  tt_dtype work = work_dtype(dtype);
+  tt_dtype work = tt_random_work_dtype(dtype);
   hlo_value u = hlo_sub(l->b, uniform_open(l, work, rank, dims), hlo_scalar_f64(l->b, work, 0.5));
   hlo_value x = hlo_tan(l->b, hlo_mul(l->b, u, hlo_scalar_f64(l->b, work, 3.141592653589793)));
   return hlo_add(l->b, hlo_mul(l->b, x, parameter(l, 2, work, 1)), parameter(l, 1, work, 0));
@@ -201,7 +132,7 @@ static void lower_normal_tensors(tt_lower *l) {
   bool mean_tensor = tt_arg_is_tensor(l, 0), std_tensor = tt_arg_is_tensor(l, 1);
   const tt_tensor *mean = mean_tensor ? tt_tensor_arg_meta(l, 0) : NULL,
                   *std = std_tensor ? tt_tensor_arg_meta(l, 1) : NULL;
-  tt_dtype dtype = (tt_dtype)(mean ? mean : std)->dtype, work = work_dtype(dtype);
+  tt_dtype dtype = (tt_dtype)(mean ? mean : std)->dtype, work = tt_random_work_dtype(dtype);
   if (mean && std) dtype = tt_dtype_promote((tt_dtype)mean->dtype, (tt_dtype)std->dtype);
   int64_t dims[TT_MAX_RANK];
   int rank = tt_broadcast_shapes(l, mean ? mean->rank : 0, mean ? mean->sizes : NULL, std ? std->rank : 0,
@@ -238,7 +169,7 @@ static void lower_bernoulli_p(tt_lower *l) {
 /* Probabilities from a tensor: argument p_arg, in self's shape and dtype. */
 static void bernoulli_tensor(tt_lower *l, int p_arg) {
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
-  tt_dtype work = work_dtype(dtype_of(l, p_arg));
+  tt_dtype work = tt_random_work_dtype(dtype_of(l, p_arg));
   hlo_value p = tt_cast(l, tt_tensor_arg(l, p_arg), work), zero = hlo_scalar_f64(l->b, work, 0);
   hlo_value one = hlo_scalar_f64(l->b, work, 1);
   tt_check(l, hlo_and(l->b, hlo_compare(l->b, HLO_GE, p, zero), hlo_compare(l->b, HLO_LE, p, one)), TT_INVALID_ARGUMENT,
@@ -256,7 +187,7 @@ static void lower_geometric(tt_lower *l) {
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
   double p = number_now(l, 1, 0.5);
   check_number(l, p > 0 && p < 1, "geometric_ expects p to be in (0, 1), but got p=%g", 1);
-  tt_dtype work = work_dtype((tt_dtype)self->dtype);
+  tt_dtype work = tt_random_work_dtype((tt_dtype)self->dtype);
   hlo_value scale = hlo_log1p(l->b, hlo_neg(l->b, tt_number_arg(l, 1, work)));
   hlo_value x = hlo_ceil(l->b, hlo_div(l->b, hlo_log(l->b, uniform_open(l, work, self->rank, self->sizes)), scale));
   tt_result(l, tt_cast(l, hlo_max(l->b, x, hlo_scalar_f64(l->b, work, 1)), (tt_dtype)self->dtype));
@@ -283,7 +214,7 @@ static hlo_value random_integer(tt_lower *l, int64_t from, uint64_t range, int r
 /* The largest integer up to which the dtype holds every one. */
 static int64_t dtype_top(tt_dtype dtype) {
   if (dtype == TT_BOOL) return 1;
-  if (tt_dtype_is_float(dtype)) return (int64_t)1 << mantissa_bits(dtype);
+  if (tt_dtype_is_float(dtype)) return (int64_t)1 << tt_random_mantissa_bits(dtype);
   int bits = (int)tt_dtype_bytes(dtype) * 8 - (tt_dtype_table[dtype].is_signed ? 1 : 0);
   return bits >= 63 ? INT64_MAX : ((int64_t)1 << bits) - 1;
 }
@@ -382,7 +313,7 @@ static void lower_native_dropout_backward(tt_lower *l) {
 
 static bool rrelu(tt_lower *l, hlo_value *out_result, hlo_value *out_noise) {
   const tt_tensor *t = tt_tensor_arg_meta(l, 0);
-  tt_dtype dtype = (tt_dtype)t->dtype, work = work_dtype(dtype);
+  tt_dtype dtype = (tt_dtype)t->dtype, work = tt_random_work_dtype(dtype);
   hlo_value x = tt_cast(l, tt_tensor_arg(l, 0), work), zero = hlo_scalar_f64(l->b, work, 0);
   hlo_value low = parameter(l, 2, work, 0.125), high = parameter(l, 3, work, 1.0 / 3), slope;
   bool training = tt_bool_arg(l, 4);

@@ -86,6 +86,7 @@ tt_device* open() {
   options.no_bounded = sizes == "off";
   options.beyond_bounds = sizes == "poison" ? TT_BEYOND_ONES : sizes == "zeros" ? TT_BEYOND_ZEROS : TT_BEYOND_ANYTHING;
   options.no_kernels = !tt_env_bool(TT_ENV_TORCH_TPU_INTERNAL_FFI);
+  options.tpu_forms = !strcmp(tt_env_string(TT_ENV_TORCH_TPU_INTERNAL_FORMS), "tpu");
   options.emulate_mxu = tt_env_bool(TT_ENV_TORCH_TPU_EMULATE_MXU);
   tt_device* d = nullptr;
   tt_status status = tt_device_open(&options, &d);
