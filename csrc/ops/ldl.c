@@ -18,7 +18,7 @@ static hlo_value solve_by_lapack(tt_lower *l, hlo_value factors, hlo_value pivot
 
 /* linalg_ldl_factor_ex(self, hermitian, check_errors) -> LD, pivots, info */
 static void lower_ldl_factor_ex(tt_lower *l) {
-  hlo_value a = tt_square_matrices(l, 0, "ldl_factor_cpu");
+  hlo_value a = tt_square_matrices(l, 0, "ldl_factor_kernel_cpu");
   if (!tt_sizes_are_known(l, a)) return;
   bool hermitian = tt_bool_arg(l, 1) && tt_dtype_is_complex(tt_elem(a));
   hlo_add_cost(l->b, (double)tt_numel(a) * (double)tt_size(a, tt_rank(a) - 1) / 3);
@@ -34,7 +34,7 @@ static void lower_ldl_factor_ex(tt_lower *l) {
 /* linalg_ldl_solve(LD, pivots, B, hermitian) */
 static void lower_ldl_solve(tt_lower *l) {
   hlo_builder *b = l->b;
-  hlo_value factors = tt_square_matrices(l, 0, "ldl_solve_cpu"), pivots = tt_tensor_arg(l, 1), y = tt_tensor_arg(l, 2);
+  hlo_value factors = tt_square_matrices(l, 0, "ldl_solve_kernel_cpu"), pivots = tt_tensor_arg(l, 1), y = tt_tensor_arg(l, 2);
   if (!tt_sizes_are_known(l, factors) || !tt_sizes_are_known(l, y) || !tt_fit_together(l, &factors, &pivots, &y, true)) return;
   bool hermitian = tt_bool_arg(l, 3) && tt_dtype_is_complex(tt_elem(y));
   const int batch = tt_rank(y) - 2;

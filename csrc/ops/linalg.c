@@ -5,19 +5,6 @@
 
 static tt_dtype dtype_of(const tt_lower *l, int arg) { return (tt_dtype)tt_tensor_arg_meta(l, arg)->dtype; }
 
-static bool check_square(tt_lower *l, int arg) {
-  const tt_tensor *a = tt_tensor_arg_meta(l, arg);
-  if (a->rank < 2)
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: The input tensor A must have at least 2 dimensions.", l->op->name);
-  else if (a->sizes[a->rank - 1] != a->sizes[a->rank - 2])
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: A must be batches of square matrices, but they are %lld by %lld matrices",
-             l->op->name, (long long)a->sizes[a->rank - 2], (long long)a->sizes[a->rank - 1]);
-  else if (tt_dtype_is_integral((tt_dtype)a->dtype) || tt_dtype_bytes((tt_dtype)a->dtype) < 4)
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: Expected a floating point or complex tensor as input. Got %s", l->op->name,
-             tt_dtype_name((tt_dtype)a->dtype));
-  return !hlo_failed(l->b);
-}
-
 /* ---- Cholesky ------------------------------------------------------------------------------------------------ */
 
 /* For each matrix of `factor`: 0, or the 1-based place of the first NaN on the diagonal, as int32. */
@@ -39,7 +26,7 @@ static hlo_value first_bad_minor(tt_lower *l, hlo_value factor) {
 
 /* The lower factor and the info code of argument 0. */
 static hlo_value cholesky(tt_lower *l, bool upper, hlo_value *out_info) {
-  hlo_value a = tt_tensor_arg(l, 0);
+  hlo_value a = tt_square_matrices(l, 0, "cholesky_cpu");
   if (upper) a = tt_adjoint(l, a); /* the factor reads one triangle only: the one that the user filled */
   hlo_value factor = tt_triangle(l, hlo_cholesky(l->b, a, true), false);
   *out_info = first_bad_minor(l, factor);
@@ -50,11 +37,10 @@ static const char not_positive[] = "linalg.cholesky: The factorization could not
                                    "positive-definite.";
 
 static void check_info(tt_lower *l, hlo_value info) {
-  tt_check(l, hlo_compare(l->b, HLO_EQ, info, hlo_scalar_i64(l->b, TT_I32, 0)), TT_INVALID_ARGUMENT, not_positive);
+  tt_check(l, hlo_compare(l->b, HLO_EQ, info, hlo_scalar_i64(l->b, TT_I32, 0)), TT_LINALG_ERROR, not_positive);
 }
 
 static void lower_cholesky_ex(tt_lower *l) {
-  if (!check_square(l, 0)) return;
   hlo_value info, factor = cholesky(l, tt_bool_arg(l, 1), &info);
   if (tt_bool_arg(l, 2)) check_info(l, info);
   tt_result(l, factor);
@@ -62,7 +48,6 @@ static void lower_cholesky_ex(tt_lower *l) {
 }
 
 static void lower_cholesky(tt_lower *l) {
-  if (!check_square(l, 0)) return;
   hlo_value info, factor = cholesky(l, tt_bool_arg(l, 1), &info);
   check_info(l, info);
   tt_result(l, factor);
@@ -78,7 +63,7 @@ static void check_same(tt_lower *l, int a, int b) {
 }
 
 static void lower_solve_triangular(tt_lower *l) {
-  if (!check_square(l, 0)) return;
+  hlo_value a = tt_square_matrices(l, 0, "triangular_solve_cpu");
   check_same(l, 0, 1);
   if (tt_tensor_arg_meta(l, 1)->rank < 2) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "linalg.solve_triangular: The input tensor B must have at least 2 dimensions.");
@@ -86,14 +71,13 @@ static void lower_solve_triangular(tt_lower *l) {
   }
   bool left = !tt_arg_given(l, 3) || tt_bool_arg(l, 3);
   tt_system f = {.left = left, .upper = tt_bool_arg(l, 2), .unit = tt_bool_arg(l, 4)};
-  tt_result(l, tt_triangular_solve(l, tt_tensor_arg(l, 0), tt_tensor_arg(l, 1), f));
+  tt_result(l, tt_triangular_solve(l, a, tt_tensor_arg(l, 1), f));
 }
 
 /* triangular_solve(b, A, upper=True, transpose=False, unitriangular=False) */
 static void lower_triangular_solve(tt_lower *l) {
-  if (!check_square(l, 1)) return;
+  hlo_value a = tt_square_matrices(l, 1, "triangular_solve_cpu"), x = tt_tensor_arg(l, 0);
   check_same(l, 1, 0);
-  hlo_value a = tt_tensor_arg(l, 1), x = tt_tensor_arg(l, 0);
   bool transpose = tt_bool_arg(l, 3);
   tt_system f = {.left = true, .upper = !tt_arg_given(l, 2) || tt_bool_arg(l, 2), .unit = tt_bool_arg(l, 4),
                    .transpose = transpose, .conjugate = false};
@@ -111,19 +95,17 @@ static hlo_value solve_from_factor(tt_lower *l, hlo_value factor, hlo_value x, b
 }
 
 static void lower_cholesky_solve_helper(tt_lower *l) {
-  if (!check_square(l, 1)) return;
-  tt_result(l, solve_from_factor(l, tt_tensor_arg(l, 1), tt_tensor_arg(l, 0), tt_bool_arg(l, 2)));
+  hlo_value factor = tt_square_matrices(l, 1, "cholesky_solve_cpu");
+  tt_result(l, solve_from_factor(l, factor, tt_tensor_arg(l, 0), tt_bool_arg(l, 2)));
 }
 
 static void lower_cholesky_inverse(tt_lower *l) {
-  if (!check_square(l, 0)) return;
-  hlo_value factor = tt_tensor_arg(l, 0);
+  hlo_value factor = tt_square_matrices(l, 0, "cholesky_inverse_out_cpu");
   if (hlo_is_none(factor)) return;
-  int rank = factor.type->rank;
-  hlo_value row = hlo_iota(l->b, TT_I32, rank, factor.type->dims, rank - 2);
-  hlo_value column = hlo_iota(l->b, TT_I32, rank, factor.type->dims, rank - 1);
-  hlo_value identity = tt_cast(l, hlo_compare(l->b, HLO_EQ, row, column), factor.type->dtype);
-  tt_result(l, solve_from_factor(l, factor, identity, tt_bool_arg(l, 1)));
+  hlo_value diagonal = tt_diagonal(l, factor);
+  tt_check(l, hlo_compare(l->b, HLO_NE, diagonal, hlo_like_i64(l->b, diagonal, 0)), TT_LINALG_ERROR,
+           "cholesky_inverse: A diagonal element is zero, the inversion could not be completed because the input matrix is singular.");
+  tt_result(l, solve_from_factor(l, factor, tt_identity(l, factor), tt_bool_arg(l, 1)));
 }
 
 /* ---- cross product -------------------------------------------------------------------------------------------- */
@@ -159,5 +141,5 @@ TT_OP_FAMILY(linalg,
   TT_ROW("linalg_solve_triangular", lower_solve_triangular),
   TT_ROW("triangular_solve", lower_triangular_solve),
   TT_ROW("_cholesky_solve_helper", lower_cholesky_solve_helper),
-  TT_ROW("cholesky_inverse", lower_cholesky_inverse),
+  TT_ROW("cholesky_inverse", lower_cholesky_inverse, .flags = TT_OP_CHECKS_INDEX),
   TT_ROW("linalg_cross", lower_cross));

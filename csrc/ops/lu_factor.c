@@ -1,7 +1,7 @@
 /* LU factors: by LAPACK where it is there, else by loops over the columns and over blocks of them. */
 #include "ops/lu.h"
 
-enum { BLOCK = 64 };
+enum { BLOCK = 64 }; /* columns of a panel */
 
 /* ---- a panel: some columns, one after another ---------------------------------------------------------------------- */
 
@@ -89,18 +89,87 @@ static void panel_step(hlo_builder *b, void *context, const hlo_value *arguments
   s[STEP] = hlo_add(b, s[STEP], int32(l, 1));
 }
 
-/* ---- the whole matrix ---------------------------------------------------------------------------------------------- */
+/* ---- the whole matrix: panel after panel --------------------------------------------------------------------------- */
+
+/* Arrays of the loop over panels. The matrices have whole panels of columns, and as many rows at least; zeros fill them up. */
+enum { START, MATRIX, ALL_PIVOTS, ALL_INFO, MATRIX_STATE };
+
+typedef struct matrix {
+  tt_lower *l;
+  int64_t rows, steps; /* without what fills them up */
+} matrix;
+
+static void matrix_goes_on(hlo_builder *b, void *context, const hlo_value *s, hlo_value *out) {
+  const matrix *m = context;
+  out[0] = hlo_compare(b, HLO_LT, s[START], int32(m->l, m->steps));
+}
+
+/* Factors the panel from `start` on, `steps` columns of it. */
+static void factor_panel(const matrix *m, hlo_value start, hlo_value steps, hlo_value columns, const hlo_value *from, hlo_value *s) {
+  tt_lower *l = m->l;
+  panel p = {.l = l, .rows = m->rows, .first = start, .steps = steps};
+  s[STEP] = int32(l, 0);
+  s[PANEL] = columns;
+  s[ORDER] = hlo_iota(l->b, TT_I32, 2, tt_dims(columns), 1);
+  s[PIVOTS] = from[ALL_PIVOTS];
+  s[INFO] = from[ALL_INFO];
+  hlo_while(l->b, PANEL_STATE, s, panel_goes_on, panel_step, &p, s);
+}
+
+/* A panel; then its rows of U behind it, and what they take from the rest, by one product of matrices. */
+static void factor_next(hlo_builder *b, void *context, const hlo_value *s, hlo_value *out) {
+  const matrix *m = context;
+  tt_lower *l = m->l;
+  const int64_t *dims = tt_dims(s[MATRIX]), high[3] = {dims[0], dims[1], BLOCK}, wide[3] = {dims[0], BLOCK, dims[2]};
+  const int64_t corner[3] = {dims[0], BLOCK, BLOCK};
+  hlo_value zero = int32(l, 0), end = hlo_add(b, s[START], int32(l, BLOCK)), p[PANEL_STATE];
+  const hlo_value at_column[3] = {zero, zero, s[START]}, at_row[3] = {zero, s[START], zero};
+  hlo_value steps = hlo_min(b, int32(l, BLOCK), hlo_sub(b, int32(l, m->steps), s[START]));
+  factor_panel(m, s[START], steps, hlo_dynamic_slice(b, s[MATRIX], at_column, high), s, p);
+  hlo_value x = hlo_dynamic_update_slice(b, tt_take_rows(l, s[MATRIX], p[ORDER]), p[PANEL], at_column);
+  hlo_value behind = hlo_compare(b, HLO_GE, hlo_iota(b, TT_I32, 3, wide, 2), end), rows = hlo_dynamic_slice(b, x, at_row, wide);
+  hlo_value upper = tt_triangular_solve(l, hlo_dynamic_slice(b, p[PANEL], at_row, corner), rows, (tt_system){.left = true, .unit = true});
+  rows = hlo_select(b, behind, upper, rows);
+  x = hlo_dynamic_update_slice(b, x, rows, at_row);
+  hlo_value rest = hlo_and(b, hlo_compare(b, HLO_GE, hlo_iota(b, TT_I32, 3, dims, 1), end),
+                           hlo_compare(b, HLO_GE, hlo_iota(b, TT_I32, 3, dims, 2), end));
+  out[MATRIX] = hlo_select(b, rest, hlo_sub(b, x, tt_matrix_product(l, p[PANEL], rows)), x);
+  out[START] = end;
+  out[ALL_PIVOTS] = p[PIVOTS];
+  out[ALL_INFO] = p[INFO];
+}
+
+static int64_t whole_panels(int64_t size) { return (size + BLOCK - 1) / BLOCK * BLOCK; }
+
+/* a[b, m, n], with more than one panel of columns to factor. */
+static hlo_value factor_by_panels(matrix *m, hlo_value a, hlo_value *pivots, hlo_value *info) {
+  hlo_builder *b = m->l->b;
+  const int64_t *dims = tt_dims(a), high[3] = {0, whole_panels(dims[1]) - dims[1], whole_panels(dims[2]) - dims[2]};
+  hlo_value padded = hlo_pad(b, a, hlo_scalar_i64(b, tt_elem(a), 0), tt_zeros, high, tt_zeros);
+  hlo_value s[MATRIX_STATE] = {[START] = int32(m->l, 0), [MATRIX] = padded, [ALL_PIVOTS] = *pivots, [ALL_INFO] = *info};
+  hlo_while(b, MATRIX_STATE, s, matrix_goes_on, factor_next, m, s);
+  *pivots = s[ALL_PIVOTS];
+  *info = s[ALL_INFO];
+  return hlo_slice(b, s[MATRIX], tt_zeros, dims, tt_ones);
+}
 
 static tt_lu factor_plainly(tt_lower *l, hlo_value a) {
   hlo_builder *b = l->b;
   const int64_t dims[3] = {tt_batch_of(a), tt_size(a, tt_rank(a) - 2), tt_size(a, tt_rank(a) - 1)};
   const int64_t least = dims[1] < dims[2] ? dims[1] : dims[2], pivot_dims[2] = {dims[0], least};
-  panel p = {.l = l, .rows = dims[1], .first = int32(l, 0), .steps = int32(l, least)};
-  hlo_value s[PANEL_STATE] = {[STEP] = int32(l, 0), [PANEL] = hlo_reshape(b, a, 3, dims), [ORDER] = hlo_iota(b, TT_I32, 2, dims, 1),
-                              [PIVOTS] = hlo_full_i64(b, TT_I32, 2, pivot_dims, 0), [INFO] = hlo_full_i64(b, TT_I32, 1, dims, 0)};
-  if (least && dims[0] && !hlo_failed(b)) hlo_while(b, PANEL_STATE, s, panel_goes_on, panel_step, &p, s);
-  return (tt_lu){hlo_reshape(b, s[PANEL], tt_rank(a), tt_dims(a)), tt_from_vectors(l, s[PIVOTS], a), tt_from_numbers(l, s[INFO], a)};
+  matrix m = {.l = l, .rows = dims[1], .steps = least};
+  hlo_value x = hlo_reshape(b, a, 3, dims), pivots = hlo_full_i64(b, TT_I32, 2, pivot_dims, 0), info = hlo_full_i64(b, TT_I32, 1, dims, 0);
+  if (least > BLOCK && dims[0]) {
+    x = factor_by_panels(&m, x, &pivots, &info);
+  } else if (least && dims[0]) {
+    hlo_value s[PANEL_STATE];
+    factor_panel(&m, int32(l, 0), int32(l, least), x, (hlo_value[]){[ALL_PIVOTS] = pivots, [ALL_INFO] = info}, s);
+    x = s[PANEL], pivots = s[PIVOTS], info = s[INFO];
+  }
+  return (tt_lu){hlo_reshape(b, x, tt_rank(a), tt_dims(a)), tt_from_vectors(l, pivots, a), tt_from_numbers(l, info, a)};
 }
+
+/* ---- by LAPACK ----------------------------------------------------------------------------------------------------- */
 
 static tt_lu factor_by_lapack(tt_lower *l, hlo_value a) {
   hlo_value columns = tt_columns_of(l, a), out[3];

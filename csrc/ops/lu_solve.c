@@ -61,15 +61,6 @@ hlo_value tt_lu_order(tt_lower *l, hlo_value pivots, int64_t rows) {
 
 /* ---- systems -------------------------------------------------------------------------------------------------------- */
 
-/* Row i of each matrix of x[b, n, k] is x's row order[b, i]. */
-static hlo_value take_rows(tt_lower *l, hlo_value x, hlo_value order) {
-  hlo_builder *b = l->b;
-  const int64_t batch = tt_size(x, 0), n = tt_size(x, 1), k = tt_size(x, 2);
-  hlo_value first = hlo_mul(b, hlo_iota(b, TT_I32, 2, tt_dims(order), 0), int32(l, n));
-  hlo_value rows = hlo_reshape(b, x, 2, (const int64_t[]){batch * n, k});
-  return tt_rows_take(l, rows, hlo_add(b, first, order), 0);
-}
-
 static hlo_value invert_order(tt_lower *l, hlo_value order) {
   return tt_scatter_along(l, hlo_like_i64(l->b, order, 0), order, hlo_iota(l->b, TT_I32, 2, tt_dims(order), 1), 1, TT_OVERWRITE);
 }
@@ -79,9 +70,9 @@ static hlo_value solve_plainly(tt_lower *l, hlo_value factors, hlo_value pivots,
   tt_system lower = {.left = true, .unit = true, .transpose = adjoint, .conjugate = adjoint && is_complex};
   tt_system upper = {.left = true, .upper = true, .transpose = adjoint, .conjugate = adjoint && is_complex};
   hlo_value order = order_of(l, pivots, tt_size(y, 1));
-  if (!adjoint) return tt_triangular_solve(l, factors, tt_triangular_solve(l, factors, take_rows(l, y, order), lower), upper);
+  if (!adjoint) return tt_triangular_solve(l, factors, tt_triangular_solve(l, factors, tt_take_rows(l, y, order), lower), upper);
   y = tt_triangular_solve(l, factors, tt_triangular_solve(l, factors, y, upper), lower);
-  return take_rows(l, y, invert_order(l, order));
+  return tt_take_rows(l, y, invert_order(l, order));
 }
 
 static hlo_value solve_by_lapack(tt_lower *l, hlo_value factors, hlo_value pivots, hlo_value y, bool adjoint) {

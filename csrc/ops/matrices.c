@@ -131,6 +131,14 @@ hlo_value tt_outer(tt_lower *l, hlo_value x, hlo_value y) {
   return hlo_mul(l->b, rows, hlo_broadcast_in_dim(l->b, y, 3, dims, (int[]){0, 2}));
 }
 
+hlo_value tt_take_rows(tt_lower *l, hlo_value x, hlo_value order) {
+  hlo_builder *b = l->b;
+  const int64_t batch = tt_size(x, 0), n = tt_size(x, 1), k = tt_size(x, 2);
+  hlo_value first = hlo_mul(b, hlo_iota(b, TT_I32, 2, tt_dims(order), 0), hlo_scalar_i64(b, TT_I32, n));
+  hlo_value rows = hlo_reshape(b, x, 2, (const int64_t[]){batch * n, k});
+  return tt_rows_take(l, rows, hlo_add(b, first, order), 0);
+}
+
 /* ---- arguments ---------------------------------------------------------------------------------------------------- */
 
 hlo_value tt_matrices(tt_lower *l, int arg, const char *name) {

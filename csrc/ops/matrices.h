@@ -52,6 +52,7 @@ hlo_value tt_repeat_vectors(tt_lower *l, hlo_value vectors, hlo_value like, int 
 hlo_value tt_chosen(tt_lower *l, hlo_value vectors, hlo_value mask);  /* [b] of vectors[b, m]; 0 where nothing is chosen */
 hlo_value tt_chosen_row(tt_lower *l, hlo_value x, hlo_value mask);    /* [b, n] */
 hlo_value tt_swap_rows(tt_lower *l, hlo_value x, hlo_value one, hlo_value other); /* masks: either both true somewhere or neither */
+hlo_value tt_take_rows(tt_lower *l, hlo_value x, hlo_value order); /* row i becomes x's row order[b, i]: i32 [b, m] */
 hlo_value tt_outer(tt_lower *l, hlo_value x, hlo_value y);            /* x[b, m], y[b, n]: [b, m, n] */
 
 typedef struct tt_system { /* a x = y, or x a = y */

@@ -116,21 +116,47 @@ void Call::put_write(const at::Tensor& t) {
 
 namespace {
 
-IValue to_meta(const IValue& v) {
+// The argument with tensors like those of this device on another one: without contents, or zeros.
+IValue moved_to(c10::DeviceType device, const IValue& v) {
   if (v.isTensor()) {
     const at::Tensor& t = v.toTensor();
     if (!t.defined() || t.device().type() != kType) return v;
-    return at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());
+    if (device == c10::kMeta) return at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());
+    return at::detail::empty_strided_cpu(t.sizes(), t.strides(), t.scalar_type()).zero_();
   }
-  if (v.isDevice()) return c10::Device(c10::kMeta);
+  if (v.isDevice()) return c10::Device(device);
   if (v.isGenerator()) return IValue();
   if (v.isList() && !v.isIntList() && !v.isDoubleList() && !v.isBoolList()) {
     const auto list = v.toList();
     c10::impl::GenericList out(list.elementType());
-    for (const IValue& item : v.toListRef()) out.push_back(to_meta(item));
+    for (const IValue& item : v.toListRef()) out.push_back(moved_to(device, item));
     return out;
   }
   return v;
+}
+
+int64_t elements(const IValue& v) {
+  if (v.isTensor()) return v.toTensor().defined() ? v.toTensor().numel() : 0;
+  int64_t sum = 0;
+  if (v.isTensorList())
+    for (const at::Tensor& t : v.toTensorVector()) sum += t.numel();
+  return sum;
+}
+
+// A meta kernel has refused the arguments. Many are written in Python and say it in other words, or as an AssertionError;
+// what users know is what the CPU's kernel says. It is asked with zeros, if it can't take long.
+std::exception_ptr refusal(const c10::OperatorHandle& op, Stack arguments, bool draws, std::exception_ptr of_meta) {
+  constexpr int64_t kMost = 1 << 16;
+  int64_t count = 0;
+  for (const IValue& v : arguments) count += elements(v);
+  if (count > kMost || draws) return of_meta;
+  try {
+    for (IValue& v : arguments) v = moved_to(c10::kCPU, v);
+    op.callBoxed(&arguments);
+  } catch (...) {
+    return std::current_exception();
+  }
+  return of_meta;
 }
 
 }  // namespace
@@ -150,17 +176,18 @@ void Call::note_layout(const IValue& v, tt_miss_hint* hint) {
 }
 
 tt_status Call::miss(tt_miss_hint* hint) {
+  at::AutoDispatchBelowADInplaceOrView below;
+  Stack stack;
+  push_(source_, stack);
+  const Stack arguments = stack;
   try {
-    at::AutoDispatchBelowADInplaceOrView below;
-    Stack stack;
-    push_(source_, stack);
-    for (IValue& v : stack) v = to_meta(v);
+    for (IValue& v : stack) v = moved_to(c10::kMeta, v);
     b.op_.callBoxedForDispatchKey(c10::DispatchKey::Meta, stack);
     metas_.reserve(stack.size() + 8);
     for (const IValue& v : stack) note_layout(v, hint);
     return TT_OK;
   } catch (...) {
-    error_ = std::current_exception();
+    error_ = refusal(b.op_, arguments, b.row_->flags & TT_OP_RNG, std::current_exception());
     return tt_status_make(TT_INVALID_ARGUMENT, "the call was refused");
   }
 }
