@@ -49,8 +49,8 @@ typedef struct tt_device_options {
   bool no_bounded;          /* each size gets a program of its own */
   tt_beyond beyond_bounds;  /* what lies beyond a size */
   bool no_kernels;          /* CPU plugins: plain programs only, without our own kernels */
-  bool tpu_forms;           /* CPU plugins: lower as for a TPU */
   tt_lapack_lookup lapack;  /* where kernels find LAPACK; null: in what is loaded, or the system's */
+  bool tpu_forms;           /* CPU plugins: lower as for a TPU */
   bool emulate_mxu;         /* CPU plugins: float32 products as a TPU's matrix unit makes them */
   tt_cache_options cache;   /* of compiled programs, outside of the process */
   double inline_cost;       /* programs up to this cost (hlo_builder_cost) run on the caller's thread; 0: default */

@@ -34,12 +34,19 @@
  *     pivots aren't ones has y for an answer.
  * sytrf(a[b, n, n]) {hermitian} -> ld[b, n, n], pivots i32[b, n], info[b]: of the lower triangle, the upper one stays.
  * sytrs(ld[b, n, n], pivots i32[b, n], y[b, k, n]) {hermitian} -> x[b, k, n]; pivots as for getrs.
- * row_order(pivots i32[b, k]) {rows} -> i32[b, rows]: which row swapping as the pivots say brings where; it uses no LAPACK. */
+ * row_order(pivots i32[b, k]) {rows} -> i32[b, rows]: which row swapping as the pivots say brings where; it uses no LAPACK.
+ * geqrf(a[b, n, m]) -> R and the reflectors below it [b, n, m], tau[b, min(m, n)].
+ * orgqr(a[b, n, m], tau[b, k]) -> the first n columns of the k reflectors' product, [b, n, m].
+ * ormqr(a[b, n, m], tau[b, k], c[b, q, p]) {left, adjoint} -> c times that product or its adjoint, [b, q, p].
+ * syevd(a[b, n, n]) {upper, vectors} -> w[b, n], eigenvectors[b, n, n] (if not asked for, what is left), info[b].
+ * gesdd(a[b, n, m]) {kind: 0 values only, 1 reduced, 2 full} -> u[b, u, m], s[b, min(m, n)], vt[b, n, v], info[b].
+ * geev(a[b, n, n]) {vectors} -> w complex[b, n], eigenvectors complex[b, n or 0, n], info[b]. */
 /* clang-format off */
 #define TT_KERNELS(X) \
   X(sort, 1) X(topk, 2) X(kth, 1) X(scan, 1) X(extremes, 1) X(softmax_backward, 1) X(norm_backward, 1) X(bag, 1) \
   X(index, 1) X(take, 1) X(conv, 1) X(conv_adjoint, 1) X(conv_weight, 1) \
-  X(getrf, 1) X(getrs, 1) X(row_order, 1) X(sytrf, 1) X(sytrs, 1)
+  X(getrf, 1) X(getrs, 1) X(row_order, 1) X(sytrf, 1) X(sytrs, 1) X(geqrf, 1) X(orgqr, 1) X(ormqr, 1) \
+  X(syevd, 1) X(gesdd, 1) X(geev, 1)
 /* clang-format on */
 
 /* lane_steps(words i64[n], pack f32, any number of f32 arrays) -> any number of f32 arrays: kernels/lanes.h tells what the

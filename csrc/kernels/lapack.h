@@ -24,7 +24,13 @@ extern "C" {
   X(sytrf, sytrf, sytrf)      \
   X(hetrf, sytrf, hetrf)      \
   X(sytrs, sytrs, sytrs)      \
-  X(hetrs, sytrs, hetrs)
+  X(hetrs, sytrs, hetrs)      \
+  X(geqrf, geqrf, geqrf)      \
+  X(orgqr, orgqr, ungqr)      \
+  X(ormqr, ormqr, unmqr)      \
+  X(syevd, syevd, heevd)      \
+  X(gesdd, gesdd, gesdd)      \
+  X(geev, geev, geev)
 
 typedef enum tt_lapack_id {
 #define TT_X(name, real, complex) TT_LAPACK_##name,

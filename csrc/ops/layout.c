@@ -65,7 +65,7 @@ static void dense_strides(int rank, const int64_t *dims, const int *order, int64
   int64_t stride = 1;
   for (int i = 0; i < rank; i++) {
     out_strides[order[i]] = stride;
-    stride *= dims[order[i]];
+    if (dims[order[i]] > 1) stride *= dims[order[i]];
   }
 }
 
@@ -181,6 +181,12 @@ static bool use_hint(const tt_lower *l, int result, const hlo_type *type, int64_
 }
 
 void tt_layout_choose(const tt_lower *l, int result, const hlo_type *type, int64_t *out_strides) {
+  if (l->state->by_columns && type->rank >= 2) {
+    int order[TT_MAX_RANK];
+    for (int i = 0; i < type->rank; i++) order[i] = i < 2 ? type->rank - 2 + i : type->rank - 1 - i;
+    dense_strides(type->rank, type->dims, order, out_strides);
+    return;
+  }
   if (!(l->op->flags & TT_OP_OWN_LAYOUT) && use_hint(l, result, type, out_strides)) return;
   if (tt_op_is_pointwise(l->op)) {
     operand_strides(l, type, out_strides);

@@ -365,6 +365,12 @@ void tt_result(tt_lower *l, hlo_value value) {
     new_result(l, value);
 }
 
+void tt_result_by_columns(tt_lower *l, hlo_value value) {
+  l->state->by_columns = true;
+  tt_result(l, value);
+  l->state->by_columns = false;
+}
+
 void tt_result_none(tt_lower *l) {
   result_add(l->state, (tt_result_info){.none = true, .write = -1}, HLO_NONE);
 }

@@ -158,6 +158,8 @@ hlo_value tt_rng_state(tt_lower *l);
 
 /* The next result, in schema order. Its type is the result's. */
 void tt_result(tt_lower *l, hlo_value value);
+/* The next result: matrices, which lie by columns in a new tensor, as LAPACK leaves them. */
+void tt_result_by_columns(tt_lower *l, hlo_value value);
 /* The dtype of the tensor that result number `result` is written into, or if_new where it becomes a new tensor: for
  * factories, whose out= overload computes in the destination's dtype. */
 tt_dtype tt_result_dtype(const tt_lower *l, int result, tt_dtype if_new);

@@ -50,6 +50,7 @@ typedef struct tt_lower_state {
 
   tt_lowered_result *results;
   int result_count, result_capacity;
+  bool by_columns; /* the next result's layout */
   hlo_value *checks; /* 0-dim i1 */
   struct tt_check_info *check_infos;
   int check_count, check_capacity;

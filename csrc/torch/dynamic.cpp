@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "torch/device.h"
+#include "torch/typed.h"
 
 namespace tt {
 namespace {
@@ -63,6 +64,33 @@ at::Tensor repeat_positions(const at::Tensor& repeats, std::optional<int64_t> ou
   return at::searchsorted(ends, at::arange(total, ends.options()), /*out_int32=*/false, /*right=*/true).to(repeats.scalar_type());
 }
 
+using Solutions = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+// Residuals are there only where every matrix has full rank, which two of the drivers find out.
+Solutions least_squares(const at::Tensor& self, const at::Tensor& b, std::optional<double> rcond,
+                        std::optional<c10::string_view> driver) {
+  using Kernel = Typed<Solutions(const at::Tensor&, const at::Tensor&, std::optional<double>, std::optional<c10::string_view>)>;
+  static const Kernel kernel(binding_behind("linalg_lstsq"));
+  auto [solution, residuals, rank, values] = kernel(self, b, rcond, driver);
+  const int64_t n = self.size(-1);
+  solution = solution.narrow(-2, 0, n);
+  if (b.dim() == 1 || b.sizes() == self.sizes().slice(0, self.dim() - 1)) solution = solution.squeeze(-1);
+  if (residuals.numel() && rank.numel() && read_for_shape<int64_t>(rank.min()) < n) residuals = empty({0}, residuals.scalar_type());
+  return {solution, residuals, rank, values};
+}
+
+std::tuple<at::Tensor&, at::Tensor&, at::Tensor&, at::Tensor&> least_squares_out(
+    const at::Tensor& self, const at::Tensor& b, std::optional<double> rcond, std::optional<c10::string_view> driver,
+    at::Tensor& solution, at::Tensor& residuals, at::Tensor& rank, at::Tensor& values) {
+  const auto [x, r, k, s] = least_squares(self, b, rcond, driver);
+  const std::pair<at::Tensor&, const at::Tensor&> results[] = {{solution, x}, {residuals, r}, {rank, k}, {values, s}};
+  for (const auto& [out, result] : results) {
+    at::native::resize_output(out, result.sizes());
+    out.copy_(result);
+  }
+  return {solution, residuals, rank, values};
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -71,6 +99,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("masked_select", select_masked);
   m.impl("masked_select.out", masked_select_out);
   m.impl("repeat_interleave.Tensor", repeat_positions);
+  m.impl("linalg_lstsq", least_squares);
+  m.impl("linalg_lstsq.out", least_squares_out);
 }
 
 }  // namespace tt
