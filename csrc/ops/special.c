@@ -174,9 +174,11 @@ static hlo_value zeta(hlo_builder *b, hlo_value s, hlo_value q) {
   hlo_value half = tt_times(b, s, 0.5), is_odd = hlo_compare(b, HLO_NE, half, hlo_floor(b, half));
   hlo_value y = hlo_add(b, right, hlo_select(b, left, hlo_select(b, is_odd, hlo_neg(b, mirror), mirror), tt_zero(b, q)));
   hlo_value undefined = hlo_and(b, left, hlo_compare(b, HLO_NE, s, hlo_floor(b, s)));
-  y = hlo_select(b, hlo_or(b, undefined, tt_is(b, s, HLO_LT, 1)), hlo_like_f64(b, q, NAN), y);
+  hlo_value below_one = tt_is(b, s, HLO_LT, 1);
+  y = hlo_select(b, hlo_or(b, undefined, below_one), hlo_like_f64(b, q, NAN), y);
   hlo_value pole = hlo_and(b, tt_is(b, q, HLO_LE, 0), hlo_compare(b, HLO_EQ, q, hlo_floor(b, q)));
-  pole = hlo_and(b, pole, tt_is(b, s, HLO_GE, 1));
+  pole = hlo_or(b, pole, hlo_and(b, tt_is(b, q, HLO_LT, 1), tt_is(b, s, HLO_EQ, INFINITY)));
+  pole = hlo_or(b, hlo_and(b, pole, hlo_not(b, below_one)), tt_is(b, s, HLO_EQ, 1));
   return hlo_select(b, pole, hlo_like_f64(b, q, INFINITY), y);
 }
 
@@ -185,7 +187,7 @@ static hlo_value trigamma(hlo_builder *b, hlo_value x) {
   hlo_value reflects = tt_is(b, x, HLO_LT, 0.5), right = hlo_select(b, reflects, tt_from(b, 1, x), x);
   hlo_value y = zeta(b, hlo_like_i64(b, x, 2), right);
   y = hlo_select(b, tt_is(b, x, HLO_EQ, INFINITY), tt_zero(b, x), y);
-  hlo_value sine = hlo_sin(b, tt_times(b, hlo_sub(b, x, hlo_floor(b, x)), M_PI));
+  hlo_value sine = hlo_sin(b, tt_times(b, hlo_sub(b, x, hlo_round_even(b, x)), M_PI));
   hlo_value mirror = hlo_div(b, hlo_like_f64(b, x, M_PI * M_PI), tt_square(b, sine));
   return hlo_select(b, reflects, hlo_sub(b, mirror, y), y);
 }
