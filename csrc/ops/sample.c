@@ -53,8 +53,9 @@ static bool sampler_of(tt_lower *l, int first, int spatial, sampler *s) {
 /* ---- places ---------------------------------------------------------------------------------------------------------- */
 
 /* x as 0 <= x <= last; slope, if given, is multiplied by its derivative, which is 0 at both ends. */
-static hlo_value clip(tt_lower *l, hlo_value x, double last, hlo_value *slope) {
+static hlo_value clip(tt_lower *l, hlo_value x, const sampler *s, double last, hlo_value *slope) {
   hlo_builder *b = l->b;
+  if (s->spatial == 3) x = hlo_select(b, tt_is_nan(b, x), hlo_like_f64(b, x, last), x); /* as PyTorch's loop has it */
   hlo_value zero = tt_zero(b, x), within = hlo_and(b, tt_is(b, x, HLO_GT, 0), tt_is(b, x, HLO_LT, last));
   if (slope) *slope = hlo_select(b, within, *slope, zero);
   hlo_value low = hlo_select(b, tt_is(b, x, HLO_GT, 0), x, zero); /* NaN: 0 */
@@ -79,7 +80,7 @@ static hlo_value reflect(tt_lower *l, hlo_value x, const sampler *s, int64_t siz
 
 static hlo_value into_image(tt_lower *l, hlo_value x, const sampler *s, int64_t size, hlo_value *slope) {
   if (s->outside == REFLECTION) x = reflect(l, x, s, size, slope);
-  return s->outside == ZEROS ? x : clip(l, x, (double)(size - 1), slope);
+  return s->outside == ZEROS ? x : clip(l, x, s, (double)(size - 1), slope);
 }
 
 /* The grid's numbers for dimension d, [N, outputs], as positions in the image; out_slope: their derivative. */
