@@ -76,8 +76,9 @@ static void batch_norm(tt_lower *l, const form *f) {
   }
   hlo_value invstd = inverse_root(l, variance, eps);
   tt_result(l, tt_cast(l, transform(l, x, mean, invstd, 1, 2), dtype));
-  tt_result(l, mean);
-  tt_result(l, invstd);
+  hlo_value nothing = hlo_full_i64(b, tt_elem(x), 1, tt_zeros, 0); /* only a training backward looks at what is saved */
+  tt_result(l, f->training ? mean : nothing);
+  tt_result(l, f->training ? invstd : nothing);
   if (f->reserve) tt_result(l, hlo_full_i64(b, TT_U8, 1, tt_zeros, 0));
   for (int i = 0; i < 2; i++) {
     int arg = i ? f->var : f->mean;

@@ -164,10 +164,22 @@ static hlo_value digamma_of(tt_lower *l, hlo_value x) {
 
 static hlo_value digamma_(tt_lower *l, const hlo_value *x) { return digamma_of(l, x[0]); }
 
-/* sum of (q + k)^-s over k >= 0: infinite where q + k is 0 for some k. */
+/* sum of (q + k)^-s over k >= 0: infinite where q + k is 0 for some k. For a negative q and a whole s, the terms left of 0
+ * are a part of the sum from the other side: with t = -q and its fraction g they are (-1)^s (g + j)^-s for j from 0 to t - g. */
 static hlo_value zeta(hlo_builder *b, hlo_value s, hlo_value q) {
+  hlo_value t = hlo_neg(b, q), fraction = hlo_sub(b, t, hlo_floor(b, t)), left = tt_is_negative(b, q), one = hlo_like_i64(b, q, 1);
+  hlo_value right = hlo_zeta(b, s, hlo_select(b, left, hlo_sub(b, one, fraction), q));
+  hlo_value mirror = hlo_sub(b, hlo_zeta(b, s, hlo_select(b, left, fraction, one)),
+                             hlo_zeta(b, s, hlo_select(b, left, tt_plus(b, t, 1), one)));
+  hlo_value half = tt_times(b, s, 0.5), is_odd = hlo_compare(b, HLO_NE, half, hlo_floor(b, half));
+  hlo_value y = hlo_add(b, right, hlo_select(b, left, hlo_select(b, is_odd, hlo_neg(b, mirror), mirror), tt_zero(b, q)));
+  hlo_value undefined = hlo_and(b, left, hlo_compare(b, HLO_NE, s, hlo_floor(b, s)));
+  hlo_value below_one = tt_is(b, s, HLO_LT, 1);
+  y = hlo_select(b, hlo_or(b, undefined, below_one), hlo_like_f64(b, q, NAN), y);
   hlo_value pole = hlo_and(b, tt_is(b, q, HLO_LE, 0), hlo_compare(b, HLO_EQ, q, hlo_floor(b, q)));
-  return hlo_select(b, pole, hlo_like_f64(b, q, INFINITY), hlo_zeta(b, s, q));
+  pole = hlo_or(b, pole, hlo_and(b, tt_is(b, q, HLO_LT, 1), tt_is(b, s, HLO_EQ, INFINITY)));
+  pole = hlo_or(b, hlo_and(b, pole, hlo_not(b, below_one)), tt_is(b, s, HLO_EQ, 1));
+  return hlo_select(b, pole, hlo_like_f64(b, q, INFINITY), y);
 }
 
 /* The second derivative of lgamma: by reflection left of 1/2. */
@@ -175,7 +187,7 @@ static hlo_value trigamma(hlo_builder *b, hlo_value x) {
   hlo_value reflects = tt_is(b, x, HLO_LT, 0.5), right = hlo_select(b, reflects, tt_from(b, 1, x), x);
   hlo_value y = zeta(b, hlo_like_i64(b, x, 2), right);
   y = hlo_select(b, tt_is(b, x, HLO_EQ, INFINITY), tt_zero(b, x), y);
-  hlo_value sine = hlo_sin(b, tt_times(b, hlo_sub(b, x, hlo_floor(b, x)), M_PI));
+  hlo_value sine = hlo_sin(b, tt_times(b, hlo_sub(b, x, hlo_round_even(b, x)), M_PI));
   hlo_value mirror = hlo_div(b, hlo_like_f64(b, x, M_PI * M_PI), tt_square(b, sine));
   return hlo_select(b, reflects, hlo_sub(b, mirror, y), y);
 }
@@ -227,5 +239,5 @@ TT_OP_FAMILY(
 
     FLOAT("lgamma", hlo_lgamma), TT_POINTWISE("digamma", 1, digamma_, TT_TYPES_FLOAT),
     TT_ROW("polygamma", lower_polygamma),
-    FLOATS("special_zeta", hlo_zeta), FLOATS("special_zeta.self_scalar", hlo_zeta),
-    FLOATS("special_zeta.other_scalar", hlo_zeta));
+    FLOATS("special_zeta", zeta), FLOATS("special_zeta.self_scalar", zeta),
+    FLOATS("special_zeta.other_scalar", zeta));
