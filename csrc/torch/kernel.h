@@ -70,6 +70,8 @@ struct BoundOverload {
 };
 const std::vector<BoundOverload>& bound_overloads();
 
+// Counts a call that is about to run on the CPU instead, and warns or raises as the mode says.
+void note_fallback(const c10::OperatorHandle& op);
 // Calls of operators that ran on the CPU instead, by name.
 std::vector<std::pair<std::string, uint64_t>> fallback_counts();
 void reset_fallback_counts();
