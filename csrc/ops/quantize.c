@@ -1,4 +1,5 @@
-/* Fake quantisation: numbers rounded as if they were integers of few bits, with gradients; the observer that chooses scales. */
+/* Fake quantisation: numbers rounded as if they were integers of few bits, with gradients; the observer that chooses scales;
+ * products of float8 and int8 matrices with scales. */
 #include "ops/array.h"
 
 #include <math.h>
@@ -283,6 +284,42 @@ static void lower_observer(tt_lower *l) {
   results(l, hlo_select(b, enabled, back(l, q, &spread), x), mask, (tt_dtype)self->dtype);
 }
 
+/* ---- products of narrow types ------------------------------------------------------------------------------------------ */
+
+/* A scale for all, or one for each row or column: [1], 0-dim, [m, 1] or [1, n]. */
+static hlo_value scaled_by(tt_lower *l, hlo_value x, int arg, int dim) {
+  hlo_value scale = tt_opmath_arg(l, arg);
+  if (tt_numel(scale) == 1) return hlo_mul(l->b, x, hlo_reshape(l->b, scale, 0, tt_ones));
+  if (tt_rank(scale) == 2 && tt_size(scale, dim) == tt_size(x, dim) && tt_numel(scale) == tt_size(x, dim)) {
+    return hlo_mul(l->b, x, hlo_broadcast_to(l->b, scale, 2, tt_dims(x)));
+  }
+  return hlo_fail(l->b, TT_INVALID_ARGUMENT, "Invalid scaling configuration: scale_a and scale_b must have one element, or be of shape "
+                  "[%lld, 1] and [1, %lld]", (long long)tt_size(x, 0), (long long)tt_size(x, 1));
+}
+
+/* Arguments: self, mat2, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum. */
+static void lower_scaled_mm(tt_lower *l) {
+  const tt_tensor *self = tt_tensor_arg_meta(l, 0);
+  hlo_value a = hlo_convert(l->b, tt_tensor_arg(l, 0), TT_F32), b = hlo_convert(l->b, tt_tensor_arg(l, 1), TT_F32);
+  tt_dtype dtype = tt_dtype_arg(l, 6, (tt_dtype)self->dtype);
+  if (tt_arg_given(l, 5) && tt_dtype_bytes(dtype) == 1) {
+    hlo_fail(l->b, TT_NOT_IMPLEMENTED, "scale_result is not supported on device tpu: scale the result before it is made float8");
+    return;
+  }
+  hlo_value out = scaled_by(l, scaled_by(l, tt_matmul(l, a, b), 2, 0), 3, 1);
+  if (tt_arg_given(l, 4)) out = hlo_add(l->b, out, hlo_broadcast_to(l->b, hlo_convert(l->b, tt_tensor_arg(l, 4), TT_F32), 2, tt_dims(out)));
+  tt_result(l, hlo_convert(l->b, out, dtype));
+}
+
+/* Arguments: self, mat2 (int8, a row for each output), scales. */
+static void lower_int8pack_mm(tt_lower *l) {
+  const tt_tensor *self = tt_tensor_arg_meta(l, 0);
+  hlo_value a = tt_opmath_arg(l, 0), weight = hlo_convert(l->b, tt_tensor_arg(l, 1), tt_elem(a)), scales = tt_opmath_arg(l, 2);
+  hlo_value out = tt_matmul(l, a, hlo_transpose(l->b, weight, (int[]){1, 0}));
+  out = hlo_mul(l->b, out, hlo_broadcast_to(l->b, scales, 2, tt_dims(out)));
+  tt_result(l, tt_cast(l, out, (tt_dtype)self->dtype));
+}
+
 TT_OP_FAMILY(quantize,
     TT_ROW("fake_quantize_per_tensor_affine_cachemask", lower_per_tensor),
     TT_ROW("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", lower_per_tensor_tensors),
@@ -291,4 +328,6 @@ TT_OP_FAMILY(quantize,
     TT_ROW("_fake_quantize_learnable_per_tensor_affine_backward", lower_learned_backward),
     TT_ROW("_fake_quantize_learnable_per_channel_affine", lower_learned_channels),
     TT_ROW("_fake_quantize_learnable_per_channel_affine_backward", lower_learned_channels_backward),
-    TT_ROW("_fused_moving_avg_obs_fq_helper", lower_observer));
+    TT_ROW("_fused_moving_avg_obs_fq_helper", lower_observer),
+    TT_ROW("_scaled_mm", lower_scaled_mm, .flags = TT_OP_MATMUL),
+    TT_ROW("_weight_int8pack_mm", lower_int8pack_mm, .flags = TT_OP_MATMUL));

@@ -18,7 +18,7 @@
   X(pointwise) X(activation) X(compare) X(special) X(bessel) X(polynomial) X(foreach) X(reduce) X(scan)     \
   X(softmax) X(norm) X(batch_norm) X(index) X(scatter) X(embedding) X(shape) X(slice) X(pad) X(create)      \
   X(matmul) X(grouped) X(conv) X(pool) X(resample) X(optim) X(amp) X(loss) X(sort) X(unique) X(histogram)     \
-  X(segment) X(quantize) X(random) X(linalg) X(rnn)
+  X(segment) X(quantize) X(sparse) X(random) X(linalg) X(rnn)
 #endif
 
 /* A build with TT_OPS_PARTIAL links with some of the families only (the test program of one family); the others are

@@ -114,7 +114,8 @@ static hlo_value order_of_rows(tt_lower *l, hlo_value rows) {
   return state[1];
 }
 
-static void unique_along(tt_lower *l, bool sort, bool inverse, bool counts) {
+/* Inverse and counts are always there, as on the CPU. */
+static void unique_along(tt_lower *l, bool sort) {
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
   int dim = tt_dim_arg(l, 1, self->rank);
   if (hlo_failed(l->b)) return;
@@ -124,14 +125,12 @@ static void unique_along(tt_lower *l, bool sort, bool inverse, bool counts) {
     g.rows = tt_rows_take(l, g.rows, g.order, 0);
   }
   group(l, &g);
-  results(l, &g, inverse, counts, 1, (int64_t[]){tt_size(g.rows, 0)});
+  results(l, &g, true, true, 1, (int64_t[]){tt_size(g.rows, 0)});
 }
 
-/* Arguments: self, dim, sorted, return_inverse, return_counts. */
-static void lower_unique_dim(tt_lower *l) { unique_along(l, true, tt_bool_arg(l, 3), tt_bool_arg(l, 4)); }
-
-/* Arguments: self, dim, return_inverse, return_counts. */
-static void lower_unique_dim_consecutive(tt_lower *l) { unique_along(l, false, tt_bool_arg(l, 2), tt_bool_arg(l, 3)); }
+/* Arguments: self, dim, sorted, return_inverse, return_counts; the second without sorted. */
+static void lower_unique_dim(tt_lower *l) { unique_along(l, true); }
+static void lower_unique_dim_consecutive(tt_lower *l) { unique_along(l, false); }
 
 TT_OP_FAMILY(unique,
     TT_ROW("_unique2", lower_unique),
