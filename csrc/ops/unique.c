@@ -29,21 +29,26 @@ static void group(tt_lower *l, groups *g) {
   g->first = hlo_select(b, starts, g->of, hlo_like_i64(b, so_far, tt_size(g->rows, 0)));
 }
 
-/* Results: a row of each group, the group of each element (`shape`), how many each group has, the number of groups. */
+/* Results: a row of each group, the group of each element (`shape`), how many each group has, the number of groups. Positions
+ * are scattered in 32 bits, where they fit: TPUs have no others. */
 static void results(tt_lower *l, const groups *g, bool inverse, bool counts, int rank, const int64_t *shape) {
   hlo_builder *b = l->b;
   int64_t n = tt_size(g->rows, 0);
-  hlo_value none = hlo_full_i64(b, TT_I64, 1, &n, 0), of = hlo_convert(b, g->of, TT_I64);
-  tt_result(l, tt_rows_put(l, hlo_like_i64(b, g->rows, 0), g->first, g->rows, 0, TT_OVERWRITE));
+  hlo_value none = hlo_like_i64(b, g->of, 0), position = hlo_iota(b, tt_elem(none), 1, &n, 0);
+  tt_result(l, tt_rows_take(l, g->rows, tt_rows_put(l, none, g->first, position, 0, TT_OVERWRITE), 0));
   if (inverse) {
-    hlo_value at = hlo_is_none(g->order) ? of : tt_rows_put(l, none, g->order, of, 0, TT_OVERWRITE);
-    tt_result(l, hlo_reshape(b, at, rank, shape));
+    hlo_value of = hlo_is_none(g->order) ? g->of : tt_rows_put(l, none, g->order, g->of, 0, TT_OVERWRITE);
+    tt_result(l, hlo_reshape(b, hlo_convert(b, of, TT_I64), rank, shape));
   } else {
     tt_result_none(l);
   }
-  if (counts) tt_result(l, tt_rows_put(l, none, g->of, hlo_like_i64(b, none, 1), 0, HLO_REDUCE_ADD));
-  else tt_result_none(l);
-  hlo_value last = hlo_reshape(b, hlo_slice_dim(b, of, 0, n - 1, n, 1), 0, tt_ones);
+  if (counts) {
+    hlo_value count = tt_rows_put(l, none, g->of, hlo_like_i64(b, none, 1), 0, HLO_REDUCE_ADD);
+    tt_result(l, hlo_convert(b, count, TT_I64));
+  } else {
+    tt_result_none(l);
+  }
+  hlo_value last = hlo_convert(b, hlo_reshape(b, hlo_slice_dim(b, g->of, 0, n - 1, n, 1), 0, tt_ones), TT_I64);
   tt_result(l, hlo_add(b, last, hlo_like_i64(b, last, 1)));
 }
 
