@@ -342,6 +342,31 @@ static void lower_logsumexp(tt_lower *l) {
   tt_result(l, tt_cast(l, tt_keep_axes(l, sum, x, &axes), dtype));
 }
 
+/* ---- hash_tensor --------------------------------------------------------------------------------------------------- */
+
+static void either_bit(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out) {
+  (void)context;
+  out[0] = hlo_xor(b, arguments[0], arguments[1]);
+}
+
+/* Arguments: self, dim, keepdim, mode. The exclusive or of all elements' bits, seen as i64 or f64. */
+static void lower_hash_tensor(tt_lower *l) {
+  hlo_builder *b = l->b;
+  tt_axes axes = axes_of_list(l, 1, 2);
+  tt_dtype own = (tt_dtype)tt_tensor_arg_meta(l, 0)->dtype;
+  if (tt_dtype_is_complex(own) || tt_int_arg(l, 3, 0) != 0) {
+    if (tt_dtype_is_complex(own)) hlo_fail(b, TT_NOT_IMPLEMENTED, "\"xor_sum\" not implemented for '%s'", tt_dtype_scalar_name(own));
+    else hlo_fail(b, TT_INVALID_ARGUMENT, "Unknown hash_tensor mode: %lld", (long long)tt_int_arg(l, 3, 0));
+    return;
+  }
+  if (!has_elements(l, "hash_tensor", &axes, axes.count == tt_tensor_arg_meta(l, 0)->rank)) return;
+  hlo_value x = tt_tensor_arg(l, 0), bits, zero = hlo_scalar_i64(b, TT_U64, 0);
+  if (tt_dtype_is_float(own)) bits = hlo_bitcast(b, hlo_convert(b, x, TT_F64), TT_U64);
+  else bits = hlo_convert(b, hlo_convert(b, x, TT_I64), TT_U64);
+  if (axes.count) hlo_reduce_variadic(b, 1, &bits, &zero, axes.count, axes.dims, either_bit, NULL, &bits);
+  tt_result(l, tt_keep_axes(l, bits, x, &axes));
+}
+
 TT_OP_FAMILY(reduce,
     TT_ROW("sum", lower_sum_all, .flags = TT_OP_KNOWN),
     TT_ROW("sum.dim_IntList", lower_sum, .flags = TT_OP_KNOWN),
@@ -381,4 +406,5 @@ TT_OP_FAMILY(reduce,
     TT_ROW("norm.ScalarOpt_dim_dtype", lower_norm_dim, .static_numbers = TT_STATIC(1)),
     TT_ROW("dist", lower_dist, .static_numbers = TT_STATIC(2)),
     TT_ROW("renorm", lower_renorm, .static_numbers = TT_STATIC(1)),
-    TT_ROW("logsumexp", lower_logsumexp));
+    TT_ROW("logsumexp", lower_logsumexp),
+    TT_ROW("hash_tensor", lower_hash_tensor));
