@@ -27,7 +27,7 @@ hlo_value tt_softplus(hlo_builder *b, hlo_value x) {
 /* ---- relu and its kin ---------------------------------------------------------------------------------------- */
 
 static hlo_value relu(hlo_builder *b, hlo_value x) {
-  if (!tt_dtype_is_bool(tt_dtype_of(x))) return hlo_max(b, x, tt_zero(b, x));
+  if (!tt_dtype_is_bool(tt_dtype_of(x))) return tt_at_least(b, x, tt_zero(b, x));
   return hlo_fail(b, TT_INVALID_ARGUMENT, "Boolean inputs not supported for relu");
 }
 
@@ -138,7 +138,7 @@ static hlo_value hardtanh(tt_lower *l, const hlo_value *x) {
   if (tt_dtype_is_bool(l->dtype)) {
     return hlo_fail(l->b, TT_INVALID_ARGUMENT, "Bool inputs not supported for hardtanh");
   }
-  return hlo_min(l->b, hlo_max(l->b, x[0], bound(l, 1, -1)), bound(l, 2, 1));
+  return tt_at_most(l->b, tt_at_least(l->b, x[0], bound(l, 1, -1)), bound(l, 2, 1));
 }
 
 static hlo_value hardtanh_backward(tt_lower *l, const hlo_value *x) {

@@ -37,7 +37,17 @@ static hlo_value times_alpha(tt_lower *l, hlo_value x, int alpha) {
   return tt_number_is(l, alpha, 1) ? x : hlo_mul(l->b, x, tt_num(l, alpha));
 }
 
-static hlo_value add(tt_lower *l, const hlo_value *x) { return hlo_add(l->b, x[0], times_alpha(l, x[1], 2)); }
+/* x + 0 by a number: XLA drops it, though it makes -0 to 0. */
+static hlo_value plus_zero(hlo_builder *b, hlo_value x) {
+  if (!tt_dtype_is_complex(tt_dtype_of(x))) return hlo_select(b, tt_is_zero(b, x), tt_zero(b, x), x);
+  hlo_value re = plus_zero(b, hlo_real(b, x));
+  return hlo_complex(b, re, plus_zero(b, hlo_imag(b, x)));
+}
+
+static hlo_value add(tt_lower *l, const hlo_value *x) {
+  hlo_value more = times_alpha(l, x[1], 2);
+  return tt_number_is(l, 1, 0) && !tt_dtype_is_integral(l->dtype) ? plus_zero(l->b, x[0]) : hlo_add(l->b, x[0], more);
+}
 
 static void refuse_bool_difference(tt_lower *l) {
   int bools = tt_dtype_is_bool(tt_arg_dtype(l, 0)) + tt_dtype_is_bool(tt_arg_dtype(l, 1));
@@ -319,13 +329,14 @@ static hlo_value heaviside(tt_lower *l, const hlo_value *x) {
 
 /* ---- bounds and choice --------------------------------------------------------------------------------------- */
 
-/* The one that is not NaN; NaN if both are. */
-static hlo_value unless_nan(tt_lower *l, const hlo_value *x, hlo_value both) {
-  return hlo_select(l->b, tt_is_nan(l->b, x[0]), x[1], hlo_select(l->b, tt_is_nan(l->b, x[1]), x[0], both));
+/* The first if it is so compared with the second, or that is NaN. */
+static hlo_value unless_nan(tt_lower *l, const hlo_value *x, hlo_cmp direction) {
+  hlo_value first = hlo_compare(l->b, direction, x[0], x[1]);
+  return hlo_select(l->b, hlo_or(l->b, first, tt_is_nan(l->b, x[1])), x[0], x[1]);
 }
 
-static hlo_value fmax_(tt_lower *l, const hlo_value *x) { return unless_nan(l, x, hlo_max(l->b, x[0], x[1])); }
-static hlo_value fmin_(tt_lower *l, const hlo_value *x) { return unless_nan(l, x, hlo_min(l->b, x[0], x[1])); }
+static hlo_value fmax_(tt_lower *l, const hlo_value *x) { return unless_nan(l, x, HLO_GE); }
+static hlo_value fmin_(tt_lower *l, const hlo_value *x) { return unless_nan(l, x, HLO_LE); }
 
 static hlo_value clamp(tt_lower *l, const hlo_value *x) {
   if (tt_dtype_is_complex(l->dtype)) {
@@ -335,8 +346,8 @@ static hlo_value clamp(tt_lower *l, const hlo_value *x) {
   if (!low && !high) {
     return hlo_fail(l->b, TT_INVALID_ARGUMENT, "torch.clamp: At least one of 'min' or 'max' must not be None");
   }
-  hlo_value y = low ? hlo_max(l->b, x[0], x[1]) : x[0];
-  return high ? hlo_min(l->b, y, x[2]) : y;
+  hlo_value y = low ? tt_at_least(l->b, x[0], x[1]) : x[0];
+  return high ? tt_at_most(l->b, y, x[2]) : y;
 }
 
 static hlo_value where(tt_lower *l, const hlo_value *x) {
@@ -504,8 +515,8 @@ TT_OP_FAMILY(
     TT_BINARY("maximum", hlo_max, TT_TYPES_SAME), TT_BINARY("minimum", hlo_min, TT_TYPES_SAME),
     TT_POINTWISE("fmax", 2, fmax_, TT_TYPES_SAME), TT_POINTWISE("fmin", 2, fmin_, TT_TYPES_SAME),
     TT_POINTWISE("clamp", 3, clamp, TT_TYPES_SAME), TT_POINTWISE("clamp.Tensor", 3, clamp, TT_TYPES_SAME),
-    TT_BINARY("clamp_min", hlo_max, TT_TYPES_SAME), TT_BINARY("clamp_min.Tensor", hlo_max, TT_TYPES_SAME),
-    TT_BINARY("clamp_max", hlo_min, TT_TYPES_SAME), TT_BINARY("clamp_max.Tensor", hlo_min, TT_TYPES_SAME),
+    TT_BINARY("clamp_min", tt_at_least, TT_TYPES_SAME), TT_BINARY("clamp_min.Tensor", tt_at_least, TT_TYPES_SAME),
+    TT_BINARY("clamp_max", tt_at_most, TT_TYPES_SAME), TT_BINARY("clamp_max.Tensor", tt_at_most, TT_TYPES_SAME),
     TT_POINTWISE("where.self", 3, where, TT_TYPES_RAW),
     TT_POINTWISE("masked_fill.Scalar", 2, masked_fill, TT_TYPES_RAW, .flags = TT_OP_ASK),
     TT_POINTWISE("masked_fill.Tensor", 2, masked_fill, TT_TYPES_RAW, .flags = TT_OP_ASK),

@@ -16,7 +16,15 @@ hlo_value tt_real_only(hlo_builder *b, hlo_value x) {
 
 static bool has_no_sign(tt_dtype t) { return tt_dtype_is_integral(t) && !tt_dtype_table[t].is_signed; }
 
+/* Infinite where a part is, whatever the other. */
+static hlo_value abs_of_complex(hlo_builder *b, hlo_value x) {
+  hlo_value size = hlo_abs(b, x), most = hlo_like_f64(b, size, INFINITY);
+  hlo_value re = hlo_abs(b, hlo_real(b, x)), im = hlo_abs(b, hlo_imag(b, x));
+  return hlo_select(b, hlo_or(b, hlo_compare(b, HLO_EQ, re, most), hlo_compare(b, HLO_EQ, im, most)), most, size);
+}
+
 hlo_value tt_abs(hlo_builder *b, hlo_value x) {
+  if (tt_dtype_is_complex(tt_dtype_of(x))) return abs_of_complex(b, x);
   return tt_dtype_is_int(tt_dtype_of(x)) && has_no_sign(tt_dtype_of(x)) ? x : hlo_abs(b, x);
 }
 
@@ -24,6 +32,16 @@ hlo_value tt_trunc(hlo_builder *b, hlo_value x) {
   if (tt_dtype_is_int(tt_dtype_of(x))) return x;
   return hlo_select(b, tt_is_negative(b, x), hlo_ceil(b, x), hlo_floor(b, x));
 }
+
+static hlo_value bounded(hlo_builder *b, hlo_value x, hlo_cmp beyond, hlo_value bound) {
+  if (tt_dtype_is_complex(tt_dtype_of(x))) return hlo_fail(b, TT_NOT_IMPLEMENTED, "clamp is not supported for complex types");
+  hlo_value taken = hlo_compare(b, beyond, bound, x);
+  if (tt_dtype_is_float(tt_dtype_of(x))) taken = hlo_or(b, taken, tt_is_nan(b, bound));
+  return hlo_select(b, taken, bound, x);
+}
+
+hlo_value tt_at_least(hlo_builder *b, hlo_value x, hlo_value bound) { return bounded(b, x, HLO_GT, bound); }
+hlo_value tt_at_most(hlo_builder *b, hlo_value x, hlo_value bound) { return bounded(b, x, HLO_LT, bound); }
 
 static tt_dtype int_of_width(size_t bytes) {
   return bytes == 1 ? TT_I8 : bytes == 2 ? TT_I16 : bytes == 4 ? TT_I32 : TT_I64;
