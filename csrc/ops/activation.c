@@ -69,13 +69,10 @@ static hlo_value middle_slope(tt_lower *l, int lower, tt_dtype t) {
   return tt_times(l->b, sum, 0.5);
 }
 
-/* (grad, self, noise, lower, upper, training, self_is_result). A span of at most 1e-6 counts as no randomness. */
+/* (grad, self, noise, lower, upper, training, self_is_result) */
 static hlo_value rrelu_backward(tt_lower *l, const hlo_value *x) {
-  hlo_builder *b = l->b;
-  hlo_value fixed = leaky(b, x[1], x[0], middle_slope(l, 3, l->dtype));
-  if (!tt_bool_arg(l, 5)) return fixed;
-  hlo_value span = hlo_sub(b, tt_number_arg(l, 4, TT_F32), tt_number_arg(l, 3, TT_F32));
-  return hlo_select(b, tt_is(b, span, HLO_GT, 1e-6), hlo_mul(b, x[0], x[2]), fixed);
+  if (tt_bool_arg(l, 5)) return hlo_mul(l->b, x[0], x[2]);
+  return leaky(l->b, x[1], x[0], middle_slope(l, 3, l->dtype));
 }
 
 /* ---- elu, celu ----------------------------------------------------------------------------------------------- */
@@ -137,6 +134,9 @@ static hlo_value bound(tt_lower *l, int arg, double if_none) {
 static hlo_value hardtanh(tt_lower *l, const hlo_value *x) {
   if (tt_dtype_is_bool(l->dtype)) {
     return hlo_fail(l->b, TT_INVALID_ARGUMENT, "Bool inputs not supported for hardtanh");
+  }
+  if (l->dtype == TT_U8 && (!tt_arg_given(l, 1) || tt_number_is(l, 1, -1))) {
+    return hlo_fail(l->b, TT_INVALID_ARGUMENT, "cannot do hardtanh on an unsigned type with negative limits");
   }
   return tt_at_most(l->b, tt_at_least(l->b, x[0], bound(l, 1, -1)), bound(l, 2, 1));
 }
@@ -337,7 +337,7 @@ TT_OP_FAMILY(
     TT_POINTWISE("hardshrink_backward", 2, shrink_backward, TT_TYPES_SAME),
     TT_POINTWISE("softshrink_backward", 2, shrink_backward, TT_TYPES_SAME),
     TT_UNARY("sigmoid", hlo_logistic, TT_TYPES_FLOAT), TT_BINARY("sigmoid_backward", sigmoid_backward, TT_TYPES_SAME),
-    TT_UNARY("tanh", hlo_tanh, TT_TYPES_FLOAT), TT_BINARY("tanh_backward", tanh_backward, TT_TYPES_SAME),
+    TT_BINARY("tanh_backward", tanh_backward, TT_TYPES_SAME),
     TT_UNARY("silu", silu, TT_TYPES_SAME), TT_BINARY("silu_backward", silu_backward, TT_TYPES_SAME),
     TT_UNARY("mish", mish, TT_TYPES_SAME), TT_BINARY("mish_backward", mish_backward, TT_TYPES_SAME),
     TT_POINTWISE("softplus", 1, softplus, TT_TYPES_SAME),

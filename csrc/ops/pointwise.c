@@ -61,7 +61,9 @@ static void refuse_bool_difference(tt_lower *l) {
 
 static hlo_value sub(tt_lower *l, const hlo_value *x) {
   refuse_bool_difference(l);
-  return hlo_sub(l->b, x[0], times_alpha(l, x[1], 2));
+  hlo_value less = times_alpha(l, x[1], 2);
+  bool adds = tt_number_is(l, 2, 0) && tt_dtype_is_integral((tt_dtype)tt_number_meta(l, 2)->dtype); /* -0 is 0 there */
+  return adds ? hlo_add(l->b, x[0], less) : hlo_sub(l->b, x[0], less);
 }
 
 static hlo_value rsub(tt_lower *l, const hlo_value *x) {
@@ -234,7 +236,7 @@ static hlo_value pow_static(tt_lower *l, const hlo_value *x) {
   const tt_number *n = tt_number_meta(l, 1);
   bool is_int = tt_dtype_is_integral((tt_dtype)n->dtype);
   double e = is_int ? (double)n->i : n->re;
-  refuse_bool(l, x[0]);
+  if (tt_dtype_is_bool(l->dtype)) return n->i ? x[0] : hlo_like_i64(b, x[0], 1); /* to the power of a bool */
   if (tt_dtype_is_integral(l->dtype)) {
     if (n->i < 0) return hlo_fail(b, TT_INVALID_ARGUMENT, "Integers to negative integer powers are not allowed.");
     return power_of_int(b, x[0], n->i);
@@ -279,8 +281,15 @@ static hlo_value ldexp_(tt_lower *l, const hlo_value *x) {
 
 /* ---- sign and rounding --------------------------------------------------------------------------------------- */
 
-static hlo_value ceil_(hlo_builder *b, hlo_value x) { return tt_dtype_is_int(tt_dtype_of(x)) ? x : hlo_ceil(b, x); }
-static hlo_value floor_(hlo_builder *b, hlo_value x) { return tt_dtype_is_int(tt_dtype_of(x)) ? x : hlo_floor(b, x); }
+/* Whole numbers are their own roundings. Complex ones have none. */
+static hlo_value rounded(hlo_builder *b, hlo_value x, tt_unary_fn fn, const char *name) {
+  if (!tt_dtype_is_complex(tt_dtype_of(x))) return tt_dtype_is_int(tt_dtype_of(x)) ? x : fn(b, x);
+  return hlo_fail(b, TT_NOT_IMPLEMENTED, "%s is not supported for complex inputs", name);
+}
+
+static hlo_value ceil_(hlo_builder *b, hlo_value x) { return rounded(b, x, hlo_ceil, "ceil"); }
+static hlo_value floor_(hlo_builder *b, hlo_value x) { return rounded(b, x, hlo_floor, "floor"); }
+static hlo_value trunc_(hlo_builder *b, hlo_value x) { return rounded(b, x, tt_trunc, "trunc"); }
 static hlo_value round_(hlo_builder *b, hlo_value x) {
   return tt_dtype_is_int(tt_dtype_of(x)) ? x : hlo_round_even(b, x);
 }
@@ -505,7 +514,7 @@ TT_OP_FAMILY(
     TT_UNARY("neg", neg, TT_TYPES_SAME), TT_UNARY("abs", tt_abs, TT_TYPES_REAL),
     TT_UNARY("sign", sign_of_real, TT_TYPES_SAME), TT_UNARY("sgn", sign, TT_TYPES_SAME),
     TT_UNARY("ceil", ceil_, TT_TYPES_SAME), TT_UNARY("floor", floor_, TT_TYPES_SAME),
-    TT_UNARY("trunc", tt_trunc, TT_TYPES_SAME), TT_UNARY("round", round_, TT_TYPES_SAME),
+    TT_UNARY("trunc", trunc_, TT_TYPES_SAME), TT_UNARY("round", round_, TT_TYPES_SAME),
     TT_UNARY("frac", frac, TT_TYPES_SAME), TT_POINTWISE("round.decimals", 1, round_decimals, TT_TYPES_SAME),
     TT_POINTWISE("copysign.Tensor", 2, copysign_, TT_TYPES_FLOAT),
     TT_POINTWISE("copysign.Scalar", 2, copysign_, TT_TYPES_FLOAT),

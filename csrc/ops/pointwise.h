@@ -40,6 +40,15 @@ hlo_value tt_at_least(hlo_builder *b, hlo_value x, hlo_value bound);
 hlo_value tt_at_most(hlo_builder *b, hlo_value x, hlo_value bound);
 /* i1: the sign bit of x is set. False for bool and unsigned. */
 hlo_value tt_sign_bit(tt_lower *l, hlo_value x);
+/* What a function of complex numbers has beside f(conj z) = conj f(z), which all here have. */
+typedef enum tt_mirror {
+  TT_MIRROR_CONJ,
+  TT_MIRROR_ODD,    /* f(-z) = -f(z) */
+  TT_MIRROR_EVEN,   /* f(-z) = f(z) */
+  TT_MIRROR_INVERSE /* odd, and maps the first quadrant into itself */
+} tt_mirror;
+/* f(z) from f on the half plane or quadrant where no part has a sign; of real numbers f(z) itself. */
+hlo_value tt_mirrored(tt_lower *l, hlo_value z, tt_mirror mirror, tt_unary_fn f);
 /* 1 / sqrt(x) in the form that is fast on the device. */
 hlo_value tt_rsqrt(tt_lower *l, hlo_value x);
 /* start + weight * (end - start), computed from the end that is nearer. */
