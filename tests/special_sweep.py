@@ -87,9 +87,12 @@ def numbers_for(dtype, argument=""):
     return [n for k in [*kinds, *(["complex"] if dtype in (torch.float32, *COMPLEX) else [])] for n in NUMBERS[k]]
 
 
+SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
+
+
 def without_trap(x, y):
     """The lowest number over -1 ends the process on the CPU: the number after it instead."""
-    if x.dtype not in (torch.int8, torch.int16, torch.int32, torch.int64):
+    if x.dtype not in SIGNED:
         return x
     lowest = torch.iinfo(x.dtype).min
     return torch.where((x == lowest) & (torch.as_tensor(y) == -1), lowest + 1, x)
@@ -118,7 +121,7 @@ def pointwise_calls(name, dtype):
         kwargs = {a.name: v for a, v in zip(operands, args, strict=True)}
         if options.get("rounding_mode") == "trunc":
             kwargs["self"] = without_trap(kwargs["self"], kwargs["other"])
-        if name in ("gcd", "lcm") and dtype.is_signed:
+        if name in ("gcd", "lcm") and dtype in SIGNED:
             kwargs = {k: v.clamp(min=torch.iinfo(dtype).min + 1) for k, v in kwargs.items()}  # the CPU's lcm divides it by -1
         yield Call(function, [], {**kwargs, **options}, label, name, True)
 
