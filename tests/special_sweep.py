@@ -81,6 +81,8 @@ def numbers_for(dtype, argument=""):
     """Numbers that beside a tensor of the dtype keep it, or show how it is promoted. None overflows a half type: the CPU refuses some."""
     if argument == "n":
         return DEGREES
+    if argument == "x":
+        return [n for n in numbers_for(dtype) if n == n]  # of polynomials, see EXCEPTIONS
     if dtype in HALVES:
         return [n for n in NUMBERS["float"] if n != 1e30] + [0, 1, -1, 2]
     kinds = ["bool", "int"] if dtype == torch.bool else ["bool", "int", "float"]
@@ -121,6 +123,8 @@ def pointwise_calls(name, dtype):
         kwargs = {a.name: v for a, v in zip(operands, args, strict=True)}
         if options.get("rounding_mode") == "trunc":
             kwargs["self"] = without_trap(kwargs["self"], kwargs["other"])
+        if name == "log_sigmoid_backward":
+            kwargs["buffer"] = kwargs["self"].abs().neg().exp()  # what the forward leaves
         if name in ("gcd", "lcm") and dtype in SIGNED:
             kwargs = {k: v.clamp(min=torch.iinfo(dtype).min + 1) for k, v in kwargs.items()}  # the CPU's lcm divides it by -1
         yield Call(function, [], {**kwargs, **options}, label, name, True)
@@ -147,9 +151,9 @@ def cut(results, _):
     return results if isinstance(results, Exception) else tree_map(lambda t: t[: len(t) // 2] if t.dim() else t, results)
 
 
-def narrowed(results, dtype):
-    """Results in float64 as the dtype's."""
-    change = lambda t: t.to(dtype) if isinstance(t, torch.Tensor) and t.dtype == torch.float64 else t  # noqa: E731
+def narrowed(results, wide, dtype):
+    """Results of the wide dtype as the dtype's."""
+    change = lambda t: t.to(dtype) if isinstance(t, torch.Tensor) and t.dtype == wide else t  # noqa: E731
     return results if isinstance(results, Exception) else tree_map(change, results)
 
 
@@ -168,8 +172,9 @@ def answers(call, dtype):
     yield "path", call.run(apart)
     if call.elementwise:
         yield "path", cut(call.run(lengthened), dtype)
-        if dtype in (torch.float32, *HALVES):
-            yield "wide", narrowed(call.run(lambda t: t.double() if t.dtype == dtype else t), dtype)
+    if call.row and dtype in (torch.float32, torch.complex64, *HALVES):
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        yield "wide", narrowed(call.run(lambda t: t.to(wide) if t.dtype == dtype else t), wide, dtype)
     if flushes(dtype):
         with flushing():
             yield "flushed", call.run()
@@ -181,6 +186,8 @@ def answers(call, dtype):
 # Rows whose answers for some inputs are no matter of the device.
 EXCEPTIONS = [
     ("_polynomial_", lambda x, *_: x.isnan(), "the CPU's loop leaves at NaN with a number that was never set"),
+    ("softplus_backward", lambda grad, x: grad.abs() == torch.finfo(grad.dtype).max, "the CPU multiplies the gradient by exp(x) before it divides"),
+    ("zeta", lambda *x: torch.stack([t.abs() for t in x]).amax(0) > 90, "the CPU's series overflows for large arguments, where the device gives the limit"),
     ("digamma", lambda x, *_: (x + 1).abs() < 1e-6, "the CPU is wrong by a third next to the pole at -1"),
     ("gradient digamma", lambda x: (x < 0) & (x == x.floor()), "a pole, which the CPU's sine misses by a rounding"),
 ]
@@ -194,14 +201,14 @@ def has_equal(x):
 
 
 WHOLE_EXCEPTIONS = [
-    ("polygamma", lambda x, e: (x < 0) & (x == x.floor()), "a pole, which the CPU's sine misses by a rounding"),
+    ("polygamma", lambda x, e: (x.float() < 0) & (x.float() == x.float().floor()), "a pole, which the CPU's sine misses by a rounding"),
     ("var_mean", in_row(torch.isinf), "the CPU's mean of infinities depends on their places: it is made in one pass with the variance"),
     ("std_mean", in_row(torch.isinf), "the same"),
     ("mode", in_row(torch.isnan), "the CPU sorts without regard to NaN, so its answer depends on where NaN stands"),
     ("gradient kthvalue", in_row(has_equal), "which of equal elements is the k-th is open"),
     ("gradient std of one, biased", lambda x, e: e == 0, "the sign of a zero that is a sum"),
 ]
-FUNCTIONS = {"acos", "acosh", "asin", "asinh", "conj_physical", "_conj_physical", "cos", "exp", "exp2", "log", "log10", "log1p", "log2", "neg", "sgn", "sin", "sinh",
+FUNCTIONS = {"acos", "acosh", "asin", "asinh", "conj_physical", "_conj_physical", "cos", "exp", "exp2", "log", "log10", "log2", "neg", "sgn", "sin", "sinh",
              "sqrt", "tan", "tanh"}  # of one complex number: exact in zeros' signs
 
 
@@ -219,6 +226,8 @@ def excuses(call, a, e, scale):
     if call.row not in FUNCTIONS:
         same = agree(torch.where(parts(a) == 0, 0, parts(a)), torch.where(parts(e) == 0, 0, parts(e)), scale)
         mask = same | ~parts(a).isfinite().all(-1, True)
+        if any(isinstance(v, complex) for v in call.kwargs.values()):
+            mask = torch.ones_like(mask)
         for t in inputs:
             mask = mask | ~parts(t).isfinite().all(-1, True) if t.is_complex() and t.shape == e.shape else mask
         yield "complex", mask
@@ -238,13 +247,13 @@ def first_line(error):
 def refusal(call, actual, expected):
     """What is wrong with an error, or with its absence; None: nothing. Of PyTorch's words for it the meta kernel's will do."""
     if isinstance(actual, Exception) and isinstance(expected, Exception):
-        a, e = first_line(actual), first_line(expected)
-        if e in a or NO_KERNEL in e:
+        a, e = first_line(actual), first_line(expected).removesuffix(" on CPU")
+        if e in a or NO_KERNEL in e or (OVERFLOWS in e and OVERFLOWS in a):
             return None
         meta = call.run(lambda t: t.to("meta"))
         return None if isinstance(meta, Exception) and first_line(meta) in a else f"says {a!r}, the CPU {e!r}"
     if isinstance(expected, Exception):
-        return None if NO_KERNEL in str(expected) else f"computes, the CPU says {str(expected).splitlines()[0]!r}"
+        return None if NO_KERNEL in str(expected) or " on CPU" in str(expected) else f"computes, the CPU says {str(expected).splitlines()[0]!r}"
     return f"says {str(actual).splitlines()[0]!r}, the CPU computes"
 
 
@@ -262,12 +271,16 @@ def inputs_at(call, i):
     return ", ".join(shown(t, i if t.numel() > i else 0) for t in call.tensors())
 
 
-def differences(call, dtype, reasons, scale=1.0):
+# Tolerances that are exceeded where terms cancel each other, times the default ones.
+LOOSE = {"gelu_backward": 40}
+
+
+def differences(call, dtype, reasons):
     """Findings of one call. Counts in `reasons` what was right for another reason than being the CPU's own answer."""
-    found = list(answers(call, dtype))
+    found, scale = list(answers(call, dtype)), LOOSE.get(call.row, 1)
     expected, actual = found[0][1], call.run(lambda t: t.to("tpu"))
     if isinstance(actual, Exception) or isinstance(expected, Exception):
-        if OVERFLOWS in str(expected) and call.row.startswith("masked_fill"):
+        if OVERFLOWS in str(expected):
             return  # the device's programs are made before they know the number
         if isinstance(expected, torch.Tensor) and expected.dtype == torch.complex32:
             return  # a dtype that the device doesn't have

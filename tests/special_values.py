@@ -102,10 +102,11 @@ def agree(a, e, scale=1.0):
     """Which elements of `a` are right if `e` is: the same bits, or finite numbers that assert_close takes for equal."""
     if not e.is_floating_point() and not e.is_complex():
         return a == e
-    a, e = parts(a), parts(e)
+    is_complex, a, e = e.is_complex(), parts(a), parts(e)
     rtol, atol = TOLERANCES.get(e.dtype, (0, 0))
     a, e = a.double(), e.double()
-    near = (a - e).abs() <= atol + rtol * scale * e.abs()
+    size = e.norm(dim=-1, keepdim=True) if is_complex else e.abs()
+    near = (a - e).abs() <= atol + rtol * scale * size
     zero = (a == 0) & (e == 0) & (a.signbit() == e.signbit())
     same = torch.where((a == 0) & (e == 0), zero, (a == e) | (near & a.isfinite() & e.isfinite()) | (a.isnan() & e.isnan()))
     return same

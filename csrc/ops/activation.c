@@ -309,6 +309,11 @@ static void lower_glu(tt_lower *l) {
 static void lower_glu_backward(tt_lower *l) {
   hlo_builder *b = l->b;
   glu_parts p;
+  tt_dtype t = (tt_dtype)tt_tensor_arg_meta(l, 1)->dtype;
+  if (tt_dtype_is_integral(t)) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "result type Float can't be cast to the desired output type %s", tt_dtype_scalar_name(t));
+    return;
+  }
   if (!glu_split(l, 1, 2, &p)) return;
   hlo_value to_value = hlo_mul(b, wide_arg(l, 0), p.gate);
   hlo_value to_gate = hlo_mul(b, hlo_mul(b, to_value, tt_from(b, 1, p.gate)), p.value);

@@ -82,7 +82,13 @@ static hlo_value lerp_by(tt_lower *l, const hlo_value *x, hlo_value weight) {
   return hlo_fail(l->b, TT_NOT_IMPLEMENTED, "\"lerp\" not implemented for '%s'", tt_dtype_scalar_name(l->dtype));
 }
 
-static hlo_value lerp_scalar(tt_lower *l, const hlo_value *x) { return lerp_by(l, x, tt_num(l, 2)); }
+static hlo_value lerp_scalar(tt_lower *l, const hlo_value *x) {
+  if (tt_dtype_is_complex(tt_arg_dtype(l, 2)) && !tt_dtype_is_complex(l->dtype)) {
+    return hlo_fail(l->b, TT_INVALID_ARGUMENT, "value cannot be converted to type %s without overflow",
+                    tt_dtype_scalar_name(l->dtype));
+  }
+  return lerp_by(l, x, tt_num(l, 2));
+}
 static hlo_value lerp_tensor(tt_lower *l, const hlo_value *x) { return lerp_by(l, x, x[2]); }
 
 static hlo_value addcmul(tt_lower *l, const hlo_value *x) {
@@ -319,7 +325,7 @@ static hlo_value sign(hlo_builder *b, hlo_value x) {
 static hlo_value sign_of_real(hlo_builder *b, hlo_value x) {
   if (!tt_dtype_is_complex(tt_dtype_of(x))) return sign(b, x);
   return hlo_fail(b, TT_NOT_IMPLEMENTED,
-                  "Unlike NumPy, torch.sign doesn't return the phase of complex numbers; use torch.sgn for that.");
+                  "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn instead.");
 }
 
 static hlo_value copysign_(tt_lower *l, const hlo_value *x) {
@@ -331,6 +337,9 @@ static hlo_value heaviside(tt_lower *l, const hlo_value *x) {
   if (tt_arg_dtype(l, 0) != tt_arg_dtype(l, 1)) {
     return hlo_fail(l->b, TT_INVALID_ARGUMENT,
                     "heaviside is not yet implemented for tensors with different dtypes.");
+  }
+  if (tt_dtype_is_complex(l->dtype)) {
+    return hlo_fail(l->b, TT_NOT_IMPLEMENTED, "heaviside is not yet implemented for complex tensors.");
   }
   hlo_value positive = hlo_convert(l->b, hlo_compare(l->b, HLO_GT, x[0], tt_zero(l->b, x[0])), l->dtype);
   return hlo_select(l->b, tt_is_zero(l->b, x[0]), x[1], positive);

@@ -177,8 +177,15 @@ static void extreme_along(tt_lower *l, const tt_axes *axes, bool is_max, hlo_val
   *out_index = tt_keep_axes(l, *out_index, x, axes);
 }
 
+static bool has_order(tt_lower *l, const char *name) {
+  if (!tt_dtype_is_complex((tt_dtype)tt_tensor_arg_meta(l, 0)->dtype)) return true;
+  hlo_fail(l->b, TT_NOT_IMPLEMENTED, "%s(): does not support complex input", name);
+  return false;
+}
+
 static void extreme_with_index(tt_lower *l, const char *name, bool is_max) {
   tt_axes axes = axes_of_int(l, 1, 2);
+  if (!has_order(l, name)) return;
   if (!has_elements(l, name, &axes, false)) return;
   hlo_value value, index;
   extreme_along(l, &axes, is_max, &value, &index);
@@ -196,6 +203,7 @@ static void extreme_index(tt_lower *l, const char *name, bool is_max) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s(): does not support bool input", name);
     return;
   }
+  if (!has_order(l, name)) return;
   if (!has_elements(l, name, &axes, !tt_arg_given(l, 1))) return;
   hlo_value value, index;
   if (tt_arg_given(l, 1)) {

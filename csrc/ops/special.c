@@ -95,8 +95,6 @@ static hlo_value logit_backward(tt_lower *l, const hlo_value *x) {
 
 /* ---- circular functions -------------------------------------------------------------------------------------- */
 
-ELEMENTARY(sin, hlo_sin, TT_MIRROR_ODD)
-ELEMENTARY(cos, hlo_cos, TT_MIRROR_EVEN)
 ELEMENTARY(tan, hlo_tan, TT_MIRROR_ODD)
 ELEMENTARY(asin, hlo_asin, TT_MIRROR_INVERSE)
 ELEMENTARY(acos, hlo_acos, TT_MIRROR_CONJ)
@@ -109,28 +107,59 @@ MIRRORED(tanh, hlo_tanh, TT_MIRROR_ODD)
 /* exp(|x| / 2): XLA's own sinh and cosh halve by adding log(1/2) to x, which costs digits of a large one. */
 static hlo_value half_exp(hlo_builder *b, hlo_value x) { return hlo_exp(b, tt_times(b, hlo_abs(b, x), 0.5)); }
 
-static hlo_value cosh_of(hlo_builder *b, hlo_value x) {
-  if (tt_dtype_is_complex(tt_dtype_of(x))) return hlo_cosh(b, x);
+static hlo_value real_cosh(hlo_builder *b, hlo_value x) {
   hlo_value t = half_exp(b, x), r = tt_reciprocal(b, t);
   return hlo_add(b, hlo_mul(b, tt_times(b, t, 0.5), t), hlo_mul(b, tt_times(b, r, 0.5), r));
 }
 
-static hlo_value sinh_of(hlo_builder *b, hlo_value x) {
-  if (tt_dtype_is_complex(tt_dtype_of(x))) return hlo_sinh(b, x);
+static hlo_value real_sinh(hlo_builder *b, hlo_value x) {
   hlo_value t = half_exp(b, x), r = tt_reciprocal(b, t);
   hlo_value far = hlo_sub(b, hlo_mul(b, tt_times(b, t, 0.5), t), hlo_mul(b, tt_times(b, r, 0.5), r));
   far = hlo_select(b, tt_is_negative(b, x), hlo_neg(b, far), far);
   return hlo_select(b, tt_is(b, hlo_abs(b, x), HLO_LT, 1), hlo_sinh(b, x), far);
 }
 
+/* size * wave, and a zero of the wave's also where the size is infinite. */
+static hlo_value scaled_wave(hlo_builder *b, hlo_value size, hlo_value wave) {
+  return hlo_select(b, tt_is_zero(b, wave), wave, hlo_mul(b, size, wave));
+}
+
+/* Of complex numbers in the first quadrant. XLA's own subtract exponentials, of which small numbers leave nothing. */
+static hlo_value sinh_of(hlo_builder *b, hlo_value z) {
+  if (!tt_dtype_is_complex(tt_dtype_of(z))) return real_sinh(b, z);
+  hlo_value x = hlo_real(b, z), y = hlo_imag(b, z), re = scaled_wave(b, real_sinh(b, x), hlo_cos(b, y));
+  return hlo_complex(b, re, scaled_wave(b, real_cosh(b, x), hlo_sin(b, y)));
+}
+
+static hlo_value cosh_of(hlo_builder *b, hlo_value z) {
+  if (!tt_dtype_is_complex(tt_dtype_of(z))) return real_cosh(b, z);
+  hlo_value x = hlo_real(b, z), y = hlo_imag(b, z), re = scaled_wave(b, real_cosh(b, x), hlo_cos(b, y));
+  return hlo_complex(b, re, scaled_wave(b, real_sinh(b, x), hlo_sin(b, y)));
+}
+
+/* sin z = -i sinh(iz), cos z = cosh(iz), with z's parts in their places */
+static hlo_value complex_sin(hlo_builder *b, hlo_value z) {
+  hlo_value x = hlo_real(b, z), y = hlo_imag(b, z), re = scaled_wave(b, real_cosh(b, y), hlo_sin(b, x));
+  return hlo_complex(b, re, scaled_wave(b, real_sinh(b, y), hlo_cos(b, x)));
+}
+
+static hlo_value complex_cos(hlo_builder *b, hlo_value z) {
+  hlo_value x = hlo_real(b, z), y = hlo_imag(b, z), re = scaled_wave(b, real_cosh(b, y), hlo_cos(b, x));
+  return hlo_complex(b, re, hlo_neg(b, scaled_wave(b, real_sinh(b, y), hlo_sin(b, x))));
+}
+
+ELEMENTARY(sin, complex_sin, TT_MIRROR_ODD)
+ELEMENTARY(cos, complex_cos, TT_MIRROR_EVEN)
 MIRRORED(cosh, cosh_of, TT_MIRROR_EVEN)
 MIRRORED(sinh, sinh_of, TT_MIRROR_ODD)
 
 static hlo_value atan2_(tt_lower *l, const hlo_value *x) { return tt_atan2(l, x[0], x[1]); }
 
-static hlo_value sinc(hlo_builder *b, hlo_value x) {
+static hlo_value sinc(tt_lower *l, const hlo_value *operands) {
+  hlo_builder *b = l->b;
+  hlo_value x = operands[0];
   hlo_value angle = tt_times(b, x, M_PI);
-  return hlo_select(b, tt_is_zero(b, x), hlo_like_i64(b, x, 1), hlo_div(b, hlo_sin(b, angle), angle));
+  return hlo_select(b, tt_is_zero(b, x), hlo_like_i64(b, x, 1), hlo_div(b, sin_(l, &angle), angle));
 }
 
 static hlo_value spherical_j0(hlo_builder *b, hlo_value x) {
@@ -205,23 +234,33 @@ static hlo_value digamma_of(tt_lower *l, hlo_value x) {
 
 static hlo_value digamma_(tt_lower *l, const hlo_value *x) { return digamma_of(l, x[0]); }
 
-/* sum of (q + k)^-s over k >= 0: infinite where q + k is 0 for some k. One term counts if s is large. */
+/* sum of (q + k)^-s over k >= 0, for q > 0. One term counts if s is large. */
+static hlo_value zeta_right(hlo_builder *b, hlo_value s, hlo_value q) {
+  return hlo_select(b, tt_is(b, s, HLO_GT, 1e4), hlo_pow(b, q, hlo_neg(b, s)), hlo_zeta(b, s, q));
+}
+
+/* The same for any q: infinite where q + k is 0 for some k. Of a negative q, which needs a whole s, the terms left of 0 are the
+ * difference of two such sums. */
 static hlo_value zeta(hlo_builder *b, hlo_value s, hlo_value q) {
-  hlo_value infinite = hlo_like_f64(b, q, INFINITY), none = hlo_like_f64(b, q, NAN);
+  hlo_value infinite = hlo_like_f64(b, q, INFINITY), none = hlo_like_f64(b, q, NAN), one = hlo_like_i64(b, q, 1);
   hlo_value is_left = tt_is(b, q, HLO_LE, 0), pole = hlo_and(b, is_left, hlo_compare(b, HLO_EQ, q, hlo_floor(b, q)));
-  hlo_value first = hlo_select(b, is_left, infinite, hlo_pow(b, q, hlo_neg(b, s)));
-  hlo_value y = hlo_select(b, tt_is(b, s, HLO_GT, 1e4), first, hlo_zeta(b, s, q));
+  hlo_value inside = hlo_sub(b, q, hlo_floor(b, q)), half = tt_times(b, s, 0.5);
+  hlo_value left = hlo_sub(b, zeta_right(b, s, tt_from(b, 1, inside)), zeta_right(b, s, hlo_select(b, is_left, tt_from(b, 1, q), one)));
+  left = hlo_select(b, hlo_compare(b, HLO_NE, hlo_floor(b, half), half), hlo_neg(b, left), left);
+  hlo_value right = zeta_right(b, s, hlo_select(b, is_left, inside, q));
+  hlo_value y = hlo_select(b, is_left, hlo_add(b, right, left), right);
+  y = hlo_select(b, hlo_and(b, is_left, tt_is(b, s, HLO_GT, 1e4)), infinite, y);
   y = hlo_select(b, hlo_and(b, is_left, hlo_compare(b, HLO_NE, s, hlo_floor(b, s))), none, y);
+  y = hlo_select(b, hlo_or(b, tt_is_nan(b, s), tt_is_nan(b, q)), none, y);
   y = hlo_select(b, pole, infinite, y);
   y = hlo_select(b, tt_is(b, s, HLO_LT, 1), none, y);
-  y = hlo_select(b, hlo_or(b, tt_is_nan(b, s), tt_is_nan(b, q)), none, y);
   return hlo_select(b, tt_is(b, s, HLO_EQ, 1), infinite, y);
 }
 
 /* The second derivative of lgamma: by reflection left of 1/2. */
 static hlo_value trigamma(hlo_builder *b, hlo_value x) {
   hlo_value reflects = tt_is(b, x, HLO_LT, 0.5), right = hlo_select(b, reflects, tt_from(b, 1, x), x);
-  hlo_value y = zeta(b, hlo_like_i64(b, x, 2), right);
+  hlo_value y = zeta_right(b, hlo_like_i64(b, x, 2), right);
   y = hlo_select(b, tt_is(b, x, HLO_EQ, INFINITY), tt_zero(b, x), y);
   hlo_value sine = hlo_sin(b, tt_times(b, hlo_sub(b, x, hlo_floor(b, x)), M_PI));
   hlo_value mirror = hlo_div(b, hlo_like_f64(b, x, M_PI * M_PI), tt_square(b, sine));
@@ -265,7 +304,7 @@ TT_OP_FAMILY(
 
     ROW("sin", sin_), ROW("cos", cos_), ROW("tan", tan_), ROW("asin", asin_), ROW("acos", acos_), ROW("atan", atan_),
     ROW("sinh", sinh_), ROW("cosh", cosh_), ROW("tanh", tanh_), ROW("asinh", asinh_), ROW("acosh", acosh_), ROW("atanh", atanh_),
-    TT_POINTWISE("atan2", 2, atan2_, TT_TYPES_FLOAT), FLOAT("sinc", sinc),
+    TT_POINTWISE("atan2", 2, atan2_, TT_TYPES_FLOAT), ROW("sinc", sinc),
     FLOAT("special_spherical_bessel_j0", spherical_j0), FLOAT("deg2rad", to_radians), FLOAT("rad2deg", to_degrees),
     TT_BINARY("hypot", hypot_, TT_TYPES_SAME),
 
