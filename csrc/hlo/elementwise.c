@@ -269,14 +269,15 @@ static hlo_value convert_to_fnuz(hlo_builder *b, hlo_value x, tt_dtype dtype) {
   hlo_value size = hlo_abs(b, x), zero = hlo_scalar_i64(b, TT_U8, 0);
   if (hlo_failed(b)) return hlo_none(b);
   hlo_value code = hlo_bitcast(b, emit_elementwise(b, name, 1, &size, NULL, dtype, CHEAP), TT_U8);
-  hlo_value is_negative = hlo_and(b, hlo_compare(b, HLO_LT, x, hlo_scalar_i64(b, TT_F32, 0)), hlo_compare(b, HLO_NE, code, zero));
-  hlo_value sign = hlo_select(b, is_negative, hlo_scalar_i64(b, TT_U8, 0x80), zero);
+  hlo_value is_below = hlo_compare(b, HLO_LT, x, hlo_scalar_i64(b, TT_F32, 0)), is_number = hlo_compare(b, HLO_NE, code, zero);
+  hlo_value bit = hlo_scalar_i64(b, TT_U8, 0x80), sign = hlo_select(b, hlo_and(b, is_below, is_number), bit, zero);
   return hlo_bitcast(b, hlo_or(b, code, sign), dtype);
 }
 
 /* XLA multiplies a converted i1 by a constant as a choice between the constant and 0, also if that is NaN, infinite or negative. */
 static hlo_value bool_to_float(hlo_builder *b, hlo_value x, tt_dtype dtype) {
-  return hlo_select(b, x, hlo_scalar_i64(b, dtype, 1), hlo_scalar_i64(b, dtype, 0));
+  hlo_value one = hlo_scalar_i64(b, dtype, 1), zero = hlo_scalar_i64(b, dtype, 0);
+  return hlo_select(b, x, one, zero);
 }
 
 hlo_value hlo_convert(hlo_builder *b, hlo_value x, tt_dtype dtype) {

@@ -314,7 +314,7 @@ static hlo_value sign(hlo_builder *b, hlo_value x) {
   tt_dtype t = tt_dtype_of(x);
   if (tt_dtype_is_bool(t)) return x;
   if (tt_dtype_is_complex(t)) {
-    hlo_value size = hlo_abs(b, x);
+    hlo_value size = tt_abs(b, x);
     return hlo_select(b, tt_is_zero(b, size), tt_zero(b, x), hlo_div(b, x, hlo_convert(b, size, t)));
   }
   hlo_value zero = tt_zero(b, x), positive = hlo_convert(b, hlo_compare(b, HLO_GT, x, zero), t);

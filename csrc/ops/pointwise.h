@@ -32,6 +32,8 @@ static inline hlo_value tt_num(tt_lower *l, int arg) { return tt_number_arg(l, a
 hlo_value tt_real_only(hlo_builder *b, hlo_value x);
 /* The dtype of argument `arg`, a tensor or a number. */
 tt_dtype tt_arg_dtype(const tt_lower *l, int arg);
+/* sqrt(x^2 + y^2) without overflow; infinite where x or y is, whatever the other. */
+hlo_value tt_hypot(hlo_builder *b, hlo_value x, hlo_value y);
 /* |x|; x itself for the types that have no sign. */
 hlo_value tt_abs(hlo_builder *b, hlo_value x);
 hlo_value tt_trunc(hlo_builder *b, hlo_value x);

@@ -16,15 +16,21 @@ hlo_value tt_real_only(hlo_builder *b, hlo_value x) {
 
 static bool has_no_sign(tt_dtype t) { return tt_dtype_is_integral(t) && !tt_dtype_table[t].is_signed; }
 
-/* Infinite where a part is, whatever the other. */
-static hlo_value abs_of_complex(hlo_builder *b, hlo_value x) {
-  hlo_value size = hlo_abs(b, x), most = hlo_like_f64(b, size, INFINITY);
-  hlo_value re = hlo_abs(b, hlo_real(b, x)), im = hlo_abs(b, hlo_imag(b, x));
-  return hlo_select(b, hlo_or(b, hlo_compare(b, HLO_EQ, re, most), hlo_compare(b, HLO_EQ, im, most)), most, size);
+hlo_value tt_hypot(hlo_builder *b, hlo_value x, hlo_value y) {
+  x = hlo_abs(b, x);
+  y = hlo_abs(b, y);
+  hlo_value high = hlo_max(b, x, y), low = hlo_min(b, x, y);
+  hlo_value is_plain = hlo_or(b, tt_is_zero(b, high), tt_is(b, high, HLO_EQ, INFINITY));
+  hlo_value size = hlo_mul(b, high, hlo_sqrt(b, tt_plus(b, tt_square(b, hlo_div(b, low, high)), 1)));
+  hlo_value infinite = hlo_or(b, tt_is(b, x, HLO_EQ, INFINITY), tt_is(b, y, HLO_EQ, INFINITY));
+  return hlo_select(b, infinite, hlo_like_f64(b, x, INFINITY), hlo_select(b, is_plain, high, size));
 }
 
 hlo_value tt_abs(hlo_builder *b, hlo_value x) {
-  if (tt_dtype_is_complex(tt_dtype_of(x))) return abs_of_complex(b, x);
+  if (tt_dtype_is_complex(tt_dtype_of(x))) { /* XLA's own loses NaN at times */
+    hlo_value re = hlo_real(b, x);
+    return tt_hypot(b, re, hlo_imag(b, x));
+  }
   return tt_dtype_is_int(tt_dtype_of(x)) && has_no_sign(tt_dtype_of(x)) ? x : hlo_abs(b, x);
 }
 

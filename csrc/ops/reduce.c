@@ -1,5 +1,6 @@
 /* Reductions: sum, prod, mean, extremes and where they are, any, all, variance, norms, logsumexp. */
 #include "ops/array.h"
+#include "ops/pointwise.h"
 
 #include <math.h>
 
@@ -263,7 +264,7 @@ hlo_value tt_magnitude(tt_lower *l, hlo_value x, double p, const tt_axes *axes) 
   } else if (p == 2) {
     x = hlo_mul(b, x, x);
   } else {
-    x = hlo_abs(b, x);
+    x = tt_abs(b, x);
   }
   if (isinf(p)) return tt_reduce_axes(l, x, p > 0 ? HLO_REDUCE_MAX : HLO_REDUCE_MIN, axes);
   hlo_value power = hlo_scalar_f64(b, tt_elem(x), p), root = hlo_scalar_f64(b, tt_elem(x), 1 / p);

@@ -175,16 +175,7 @@ static hlo_value real_times(hlo_builder *b, hlo_value x, double factor, const ch
 static hlo_value to_radians(hlo_builder *b, hlo_value x) { return real_times(b, x, M_PI / 180, "deg2rad"); }
 static hlo_value to_degrees(hlo_builder *b, hlo_value x) { return real_times(b, x, 180 / M_PI, "rad2deg"); }
 
-/* sqrt(x^2 + y^2) without overflow */
-static hlo_value hypot_(hlo_builder *b, hlo_value x, hlo_value y) {
-  x = hlo_abs(b, tt_real_only(b, x));
-  y = hlo_abs(b, y);
-  hlo_value high = hlo_max(b, x, y), low = hlo_min(b, x, y);
-  hlo_value is_plain = hlo_or(b, tt_is_zero(b, high), tt_is(b, high, HLO_EQ, INFINITY));
-  hlo_value size = hlo_mul(b, high, hlo_sqrt(b, tt_plus(b, tt_square(b, hlo_div(b, low, high)), 1)));
-  hlo_value infinite = hlo_or(b, tt_is(b, x, HLO_EQ, INFINITY), tt_is(b, y, HLO_EQ, INFINITY));
-  return hlo_select(b, infinite, hlo_like_f64(b, x, INFINITY), hlo_select(b, is_plain, high, size));
-}
+static hlo_value hypot_(hlo_builder *b, hlo_value x, hlo_value y) { return tt_hypot(b, tt_real_only(b, x), y); }
 
 /* ---- error functions ----------------------------------------------------------------------------------------- */
 
