@@ -57,17 +57,20 @@ static hlo_value scaled_k(hlo_builder *b, hlo_value x, hlo_value near, int far_c
   return hlo_select(b, hlo_or(b, tt_is_negative(b, x), tt_is_nan(b, x)), hlo_like_f64(b, x, NAN), y);
 }
 
+/* Not the logarithm of the half, which may be subnormal. */
+static hlo_value log_of_half(hlo_builder *b, hlo_value x) { return tt_plus(b, hlo_log(b, x), -M_LN2); }
+
 static hlo_value half_square(hlo_builder *b, hlo_value x) { return tt_plus(b, tt_times(b, tt_square(b, x), 0.5), -1); }
 
 static hlo_value k0_of(hlo_builder *b, hlo_value x, bool scaled) {
   hlo_value rest = TT_CHEBYSHEV(b, half_square(b, x), k0_near_table);
-  hlo_value near = hlo_sub(b, rest, hlo_mul(b, hlo_log(b, tt_times(b, x, 0.5)), i0(b, x)));
+  hlo_value near = hlo_sub(b, rest, hlo_mul(b, log_of_half(b, x), i0(b, x)));
   return scaled_k(b, x, near, TT_TABLE(k0_far_table), scaled);
 }
 
 static hlo_value k1_of(hlo_builder *b, hlo_value x, bool scaled) {
   hlo_value rest = hlo_div(b, TT_CHEBYSHEV(b, half_square(b, x), k1_near_table), x);
-  hlo_value near = hlo_add(b, rest, hlo_mul(b, hlo_log(b, tt_times(b, x, 0.5)), i1(b, x)));
+  hlo_value near = hlo_add(b, rest, hlo_mul(b, log_of_half(b, x), i1(b, x)));
   return scaled_k(b, x, near, TT_TABLE(k1_far_table), scaled);
 }
 
@@ -110,9 +113,10 @@ static hlo_value j0_(hlo_builder *b, hlo_value x) {
 }
 
 static hlo_value j1_(hlo_builder *b, hlo_value x) {
-  hlo_value size = hlo_abs(b, x), near = hlo_mul(b, size, TT_CHEBYSHEV(b, near_variable(b, size), j1_near_table));
-  hlo_value y = hlo_select(b, is_near(b, size), near, far_wave_1(b, size).cosine);
-  return hlo_select(b, tt_is_nan(b, x), x, hlo_select(b, tt_is_negative(b, x), hlo_neg(b, y), y));
+  hlo_value size = hlo_abs(b, x), near = hlo_mul(b, x, TT_CHEBYSHEV(b, near_variable(b, size), j1_near_table));
+  hlo_value far = far_wave_1(b, size).cosine;
+  far = hlo_select(b, tt_is_negative(b, x), hlo_neg(b, far), far);
+  return hlo_select(b, tt_is_nan(b, x), x, hlo_select(b, is_near(b, size), near, far));
 }
 
 /* The second kind: NaN left of 0, -infinity at 0. */

@@ -179,7 +179,7 @@ void tt_check(tt_lower *l, hlo_value ok, tt_status_code code, const char *messag
 
 /* The name that PyTorch's messages use: "Float", "Long", ... */
 const char *tt_dtype_scalar_name(tt_dtype dtype);
-/* PyTorch's cast on the CPU: float to int truncates (and wraps through int64 for narrow types), anything to bool is
+/* PyTorch's cast on the CPU: float to int truncates (what does not fit becomes what x86 makes of it), anything to bool is
  * != 0, complex to real drops the imaginary part. */
 hlo_value tt_cast(tt_lower *l, hlo_value x, tt_dtype dtype);
 /* The dtype of the promoted operands [first, first + count), PyTorch's result_type over tensors, 0-dim tensors,

@@ -1,5 +1,6 @@
 /* Reductions: sum, prod, mean, extremes and where they are, any, all, variance, norms, logsumexp. */
 #include "ops/array.h"
+#include "ops/pointwise.h"
 
 #include <math.h>
 
@@ -177,8 +178,15 @@ static void extreme_along(tt_lower *l, const tt_axes *axes, bool is_max, hlo_val
   *out_index = tt_keep_axes(l, *out_index, x, axes);
 }
 
+static bool has_order(tt_lower *l, const char *name) {
+  if (!tt_dtype_is_complex((tt_dtype)tt_tensor_arg_meta(l, 0)->dtype)) return true;
+  hlo_fail(l->b, TT_NOT_IMPLEMENTED, "%s(): does not support complex input", name);
+  return false;
+}
+
 static void extreme_with_index(tt_lower *l, const char *name, bool is_max) {
   tt_axes axes = axes_of_int(l, 1, 2);
+  if (!has_order(l, name)) return;
   if (!has_elements(l, name, &axes, false)) return;
   hlo_value value, index;
   extreme_along(l, &axes, is_max, &value, &index);
@@ -196,6 +204,7 @@ static void extreme_index(tt_lower *l, const char *name, bool is_max) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s(): does not support bool input", name);
     return;
   }
+  if (!has_order(l, name)) return;
   if (!has_elements(l, name, &axes, !tt_arg_given(l, 1))) return;
   hlo_value value, index;
   if (tt_arg_given(l, 1)) {
@@ -255,7 +264,7 @@ hlo_value tt_magnitude(tt_lower *l, hlo_value x, double p, const tt_axes *axes) 
   } else if (p == 2) {
     x = hlo_mul(b, x, x);
   } else {
-    x = hlo_abs(b, x);
+    x = tt_abs(b, x);
   }
   if (isinf(p)) return tt_reduce_axes(l, x, p > 0 ? HLO_REDUCE_MAX : HLO_REDUCE_MIN, axes);
   hlo_value power = hlo_scalar_f64(b, tt_elem(x), p), root = hlo_scalar_f64(b, tt_elem(x), 1 / p);

@@ -127,6 +127,10 @@ static void lower_topk(tt_lower *l) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "selected index k out of range");
     return;
   }
+  if (tt_dtype_is_complex(tt_elem(x))) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "topk does not support complex dtypes");
+    return;
+  }
   select_first(l, x, k, dim, largest, !tt_arg_given(l, 4) || tt_bool_arg(l, 4), out);
   for (int i = 0; i < 2; i++) {
     if (tt_size(out[i], dim) != k) out[i] = hlo_slice_dim(l->b, out[i], dim, 0, k, 1);
