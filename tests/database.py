@@ -33,10 +33,14 @@ def twin(t, device="tpu"):
 
 
 def twins(value, device="tpu"):
-    """The value with every tensor in it moved, and every mention of the CPU."""
+    """The value with every tensor in it moved, one that is there twice once, and every mention of the CPU."""
+    known = {}
+
     def moved(leaf):
         if isinstance(leaf, torch.Tensor):
-            return twin(leaf, device)
+            if id(leaf) not in known:
+                known[id(leaf)] = twin(leaf, device)
+            return known[id(leaf)]
         if isinstance(leaf, torch.device):
             return torch.device(device)
         return device if isinstance(leaf, str) and leaf == "cpu" else leaf
@@ -60,11 +64,13 @@ def layout(value):
 
 def difference(actual, expected, **tolerance):
     """What is wrong with the values. None: nothing."""
-    if isinstance(actual, Exception) or isinstance(expected, Exception):
-        if type(actual) is type(expected):
-            return None
-        return f"{type(actual).__name__} {actual if isinstance(actual, Exception) else ''}".split("\n")[0][:300] + (
-            f", the CPU: {expected}".split("\n")[0][:300] if isinstance(expected, Exception) else "")
+    if isinstance(actual, Exception) and isinstance(expected, Exception):
+        alike = isinstance(actual, type(expected)) or isinstance(expected, type(actual))
+        return None if alike else f"{actual!r}, on the CPU {expected!r}"
+    if isinstance(actual, Exception):
+        return f"{actual!r}, which the CPU does"
+    if isinstance(expected, Exception):
+        return f"done, where the CPU raises {expected!r}"
     a, e = tree_leaves(actual), tree_leaves(expected)
     if len(a) != len(e):
         return f"{len(a)} results, not {len(e)}"

@@ -400,9 +400,9 @@ TT_OP_FAMILY(shape,
   TT_ROW("repeat", lower_repeat),
   TT_ROW("flip", lower_flip, .flags = TT_OP_PRESERVE),
   TT_ROW("roll", lower_roll),
-  TT_ROW("pixel_shuffle", lower_pixel_shuffle),
-  TT_ROW("pixel_unshuffle", lower_pixel_unshuffle),
-  TT_ROW("channel_shuffle", lower_channel_shuffle),
+  TT_ROW("pixel_shuffle", lower_pixel_shuffle, .flags = TT_OP_CHANNELS_LAST | TT_OP_OWN_LAYOUT),
+  TT_ROW("pixel_unshuffle", lower_pixel_unshuffle, .flags = TT_OP_CHANNELS_LAST | TT_OP_OWN_LAYOUT),
+  TT_ROW("channel_shuffle", lower_channel_shuffle, .flags = TT_OP_CHANNELS_LAST | TT_OP_OWN_LAYOUT),
   TT_ROW("unfold_copy", lower_unfold_copy),
   TT_ROW("im2col", lower_im2col),
-  TT_ROW("col2im", lower_col2im));
+  TT_ROW("col2im", lower_col2im, .flags = TT_OP_OWN_LAYOUT));
