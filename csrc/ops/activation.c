@@ -350,4 +350,4 @@ TT_OP_FAMILY(
     TT_ROW("log_sigmoid_forward", lower_log_sigmoid, .flags = TT_OP_PRESERVE),
     TT_BINARY("log_sigmoid_backward", log_sigmoid_backward, TT_TYPES_SAME),
     TT_POINTWISE("gelu", 1, gelu, TT_TYPES_SAME), TT_POINTWISE("gelu_backward", 2, gelu_backward, TT_TYPES_SAME),
-    TT_ROW("glu", lower_glu), TT_ROW("glu_backward", lower_glu_backward));
+    TT_ROW("glu", lower_glu), TT_ROW("glu_backward", lower_glu_backward, .flags = TT_OP_OWN_LAYOUT));

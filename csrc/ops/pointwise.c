@@ -77,7 +77,17 @@ static hlo_value neg(hlo_builder *b, hlo_value x) {
                                           "trying to invert a mask, use the `~` or `logical_not()` operator instead.");
 }
 
+/* PyTorch promotes nothing here; a 0-dim tensor or number may be of any kind. */
+static void same_dtypes(tt_lower *l, int count) {
+  static const char *const names[] = {"start", "end", "weight"};
+  for (int i = 1; i < count; i++)
+    if (tt_arg_is_tensor(l, i) && tt_arg_dtype(l, i) != tt_arg_dtype(l, 0))
+      hlo_fail(l->b, TT_INVALID_ARGUMENT, "expected dtype %s for `%s` but got dtype %s",
+               tt_dtype_scalar_name(tt_arg_dtype(l, 0)), names[i], tt_dtype_scalar_name(tt_arg_dtype(l, i)));
+}
+
 static hlo_value lerp_by(tt_lower *l, const hlo_value *x, hlo_value weight) {
+  same_dtypes(l, l->op->operands);
   if (!tt_dtype_is_integral(l->dtype)) return tt_lerp(l->b, x[0], x[1], weight);
   return hlo_fail(l->b, TT_NOT_IMPLEMENTED, "\"lerp\" not implemented for '%s'", tt_dtype_scalar_name(l->dtype));
 }
@@ -91,16 +101,19 @@ static hlo_value lerp_scalar(tt_lower *l, const hlo_value *x) {
 }
 static hlo_value lerp_tensor(tt_lower *l, const hlo_value *x) { return lerp_by(l, x, x[2]); }
 
-static hlo_value addcmul(tt_lower *l, const hlo_value *x) {
-  refuse_bool(l, x[0]);
-  return hlo_add(l->b, x[0], hlo_mul(l->b, times_alpha(l, x[1], 3), x[2]));
+/* x times the number `value`, which may be absent, of any real kind: for integers its whole part counts. */
+static hlo_value times_value(tt_lower *l, hlo_value x, int value) {
+  const tt_number *n = tt_number_meta(l, value);
+  if (!n || tt_number_is(l, value, 1)) return x;
+  if (tt_dtype_is_complex((tt_dtype)n->dtype) && !tt_dtype_is_complex(l->dtype))
+    return hlo_fail(l->b, TT_INVALID_ARGUMENT, "value cannot be converted to type %s without overflow",
+                    tt_dtype_name(l->dtype));
+  return hlo_mul(l->b, x, tt_num(l, value));
 }
 
-/* An integer addcmul takes the whole part of its value. */
-static hlo_value addcmul_any(tt_lower *l, const hlo_value *x) {
-  if (!tt_dtype_is_integral(l->dtype) || !tt_arg_given(l, 3)) return addcmul(l, x);
+static hlo_value addcmul(tt_lower *l, const hlo_value *x) {
   refuse_bool(l, x[0]);
-  return hlo_add(l->b, x[0], hlo_mul(l->b, hlo_mul(l->b, x[1], tt_num(l, 3)), x[2]));
+  return hlo_add(l->b, x[0], hlo_mul(l->b, times_value(l, x[1], 3), x[2]));
 }
 
 static hlo_value addcdiv(tt_lower *l, const hlo_value *x) {
@@ -113,7 +126,7 @@ static hlo_value addcdiv(tt_lower *l, const hlo_value *x) {
         "for float inputs. The future addcdiv behavior is just the latter implementation: (input + value * tensor1 / "
         "tensor2), for all dtypes.");
   }
-  return hlo_add(l->b, x[0], hlo_div(l->b, times_alpha(l, x[1], 3), x[2]));
+  return hlo_add(l->b, x[0], hlo_div(l->b, times_value(l, x[1], 3), x[2]));
 }
 
 /* ---- quotients and remainders -------------------------------------------------------------------------------- */
@@ -299,7 +312,10 @@ static hlo_value trunc_(hlo_builder *b, hlo_value x) { return rounded(b, x, tt_t
 static hlo_value round_(hlo_builder *b, hlo_value x) {
   return tt_dtype_is_int(tt_dtype_of(x)) ? x : hlo_round_even(b, x);
 }
-static hlo_value frac(hlo_builder *b, hlo_value x) { return hlo_sub(b, x, tt_trunc(b, x)); }
+static hlo_value frac(hlo_builder *b, hlo_value x) {
+  if (!tt_dtype_is_integral(tt_dtype_of(x))) return hlo_sub(b, x, tt_trunc(b, x));
+  return hlo_fail(b, TT_NOT_IMPLEMENTED, "\"frac\" not implemented for '%s'", tt_dtype_scalar_name(tt_dtype_of(x)));
+}
 
 static hlo_value round_decimals(tt_lower *l, const hlo_value *x) {
   int64_t decimals = tt_int_arg(l, 1, 0);
@@ -355,6 +371,17 @@ static hlo_value unless_nan(tt_lower *l, const hlo_value *x, hlo_cmp direction) 
 
 static hlo_value fmax_(tt_lower *l, const hlo_value *x) { return unless_nan(l, x, HLO_GE); }
 static hlo_value fmin_(tt_lower *l, const hlo_value *x) { return unless_nan(l, x, HLO_LE); }
+
+/* By numbers; by tensors, bool has a larger and a smaller. */
+static hlo_value clamp_min(tt_lower *l, const hlo_value *x) {
+  refuse_bool(l, x[0]);
+  return tt_at_least(l->b, x[0], x[1]);
+}
+
+static hlo_value clamp_max(tt_lower *l, const hlo_value *x) {
+  refuse_bool(l, x[0]);
+  return tt_at_most(l->b, x[0], x[1]);
+}
 
 static hlo_value clamp(tt_lower *l, const hlo_value *x) {
   if (tt_dtype_is_complex(l->dtype)) {
@@ -518,7 +545,7 @@ TT_OP_FAMILY(
     TT_POINTWISE("ldexp.Tensor", 2, ldexp_, TT_TYPES_FLOAT),
     TT_POINTWISE("lerp.Scalar", 2, lerp_scalar, TT_TYPES_SAME),
     TT_POINTWISE("lerp.Tensor", 3, lerp_tensor, TT_TYPES_SAME),
-    TT_POINTWISE("addcmul", 3, addcmul_any, TT_TYPES_SAME), TT_POINTWISE("addcdiv", 3, addcdiv, TT_TYPES_SAME),
+    TT_POINTWISE("addcmul", 3, addcmul, TT_TYPES_SAME), TT_POINTWISE("addcdiv", 3, addcdiv, TT_TYPES_SAME),
 
     TT_UNARY("neg", neg, TT_TYPES_SAME), TT_UNARY("abs", tt_abs, TT_TYPES_REAL),
     TT_UNARY("sign", sign_of_real, TT_TYPES_SAME), TT_UNARY("sgn", sign, TT_TYPES_SAME),
@@ -533,8 +560,8 @@ TT_OP_FAMILY(
     TT_BINARY("maximum", hlo_max, TT_TYPES_SAME), TT_BINARY("minimum", hlo_min, TT_TYPES_SAME),
     TT_POINTWISE("fmax", 2, fmax_, TT_TYPES_SAME), TT_POINTWISE("fmin", 2, fmin_, TT_TYPES_SAME),
     TT_POINTWISE("clamp", 3, clamp, TT_TYPES_SAME), TT_POINTWISE("clamp.Tensor", 3, clamp, TT_TYPES_SAME),
-    TT_BINARY("clamp_min", tt_at_least, TT_TYPES_SAME), TT_BINARY("clamp_min.Tensor", tt_at_least, TT_TYPES_SAME),
-    TT_BINARY("clamp_max", tt_at_most, TT_TYPES_SAME), TT_BINARY("clamp_max.Tensor", tt_at_most, TT_TYPES_SAME),
+    TT_POINTWISE("clamp_min", 2, clamp_min, TT_TYPES_SAME), TT_BINARY("clamp_min.Tensor", tt_at_least, TT_TYPES_SAME),
+    TT_POINTWISE("clamp_max", 2, clamp_max, TT_TYPES_SAME), TT_BINARY("clamp_max.Tensor", tt_at_most, TT_TYPES_SAME),
     TT_POINTWISE("where.self", 3, where, TT_TYPES_RAW),
     TT_POINTWISE("masked_fill.Scalar", 2, masked_fill, TT_TYPES_RAW, .flags = TT_OP_ASK),
     TT_POINTWISE("masked_fill.Tensor", 2, masked_fill, TT_TYPES_RAW, .flags = TT_OP_ASK),

@@ -285,7 +285,7 @@ TT_OP_FAMILY(scatter,
     TT_ROW("index_reduce", lower_index_reduce, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("index_fill.int_Scalar", lower_index_fill, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("index_fill.int_Tensor", lower_index_fill, .flags = TT_OP_CHECKS_INDEX | TT_OP_ALLOW_CPU_SCALAR),
-    TT_ROW("put", lower_put, .flags = TT_OP_CHECKS_INDEX),
+    TT_ROW("put", lower_put, .flags = TT_OP_CHECKS_INDEX | TT_OP_PRESERVE | TT_OP_OWN_LAYOUT),
     TT_ROW("masked_scatter", lower_masked_scatter, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("masked_scatter_backward", lower_masked_scatter_backward),
     TT_ROW("nonzero_static", lower_nonzero_static));

@@ -131,8 +131,8 @@ static void lower_masked_softmax_backward(tt_lower *l) {
 TT_OP_FAMILY(softmax,
     TT_ROW("_softmax", lower_softmax, .flags = TT_OP_KNOWN),
     TT_ROW("_log_softmax", lower_log_softmax, .flags = TT_OP_KNOWN),
-    TT_ROW("_softmax_backward_data", lower_softmax_backward, .flags = TT_OP_KNOWN),
-    TT_ROW("_log_softmax_backward_data", lower_log_softmax_backward, .flags = TT_OP_KNOWN),
+    TT_ROW("_softmax_backward_data", lower_softmax_backward, .flags = TT_OP_KNOWN | TT_OP_OWN_LAYOUT),
+    TT_ROW("_log_softmax_backward_data", lower_log_softmax_backward, .flags = TT_OP_KNOWN | TT_OP_OWN_LAYOUT),
     TT_ROW("_safe_softmax", lower_safe_softmax),
     TT_ROW("_masked_softmax", lower_masked_softmax),
     TT_ROW("_masked_softmax_backward", lower_masked_softmax_backward));
