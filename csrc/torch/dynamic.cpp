@@ -93,6 +93,8 @@ std::tuple<at::Tensor&, at::Tensor&, at::Tensor&, at::Tensor&> least_squares_out
     out.copy_(result);
   }
   return {solution, residuals, rank, values};
+}
+
 // ---- unique: the row gives arrays with room for all, and how many count ------------------------------------------------
 
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
