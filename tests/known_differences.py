@@ -3,10 +3,21 @@
 import re
 
 DROPOUT = "the samples drop elements at random"
+COMPLEX_HALF = "StableHLO has no complex numbers of half precision: complex32 tensors are refused"
+LAYOUT = "a sparse layout: runs on the CPU"
 
 # Rows of PyTorch's operator database: a pattern for "operator dtype direction", and why.
 ROWS = {
     r"nn_functional_(scaled_dot_product_attention|multi_head_attention_forward) ": DROPOUT,
+    r"chalf ": COMPLEX_HALF,
+    r"(complex|view_as_complex) float16 ": COMPLEX_HALF,
+    r"sparse_(mm_reduce|sampled_addmm) ": LAYOUT,
+    r"to_sparse \w+ backward": LAYOUT,
+    r"(native_layer_norm|native_batch_norm|_native_batch_norm_legit|_batch_norm_with_update) (bfloat16|float16) ":
+        "saved statistics are float32, as PyTorch's references have them for every device but the CPU",
+    r"as_strided_partial_views ": "the samples read memory around a view, and moving a tensor moves only the view",
+    r"(arg)?sort (bool|bfloat16|float16) ": "not stable: which of equal elements comes first is open",
+    r"erfinv float32 backward": "exp(y^2) makes of erfinv's last bits some 1e-4 near 1",
 }
 
 # Programs of `aot programs`: a pattern for "operator.dtype.sample", and why.
