@@ -217,3 +217,13 @@ def test_linear_with_a_vector_as_weight(leading, bias):
         return result, torch.autograd.grad(result.square().sum(), inputs)
 
     assert_same(gradients("tpu"), gradients("cpu"))
+
+
+@pytest.mark.parametrize("options", [{}, {"storage_offset": 0}, {"storage_offset": 10}])
+def test_as_strided_reaches_beyond_the_view_that_it_is_asked_of(options):
+    def gradients(device):
+        part = torch.arange(20.0).to(device)[5:15].requires_grad_()
+        result = torch.as_strided(part, (2, 2), (1, 2), **options)
+        return result, torch.autograd.grad(result.square().sum(), part)
+
+    assert_same(gradients("tpu"), gradients("cpu"))

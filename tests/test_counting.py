@@ -242,3 +242,40 @@ def test_segment_reduce_refuses_what_the_cpu_refuses():
     fails_alike(lambda x, n: torch.segment_reduce(x, "sum", lengths=n), x, torch.tensor([5, -1]))
     fails_alike(lambda x, n: torch.segment_reduce(x, "median", lengths=n), x, torch.tensor([4]))
     fails_alike(lambda x: torch.segment_reduce(x, "sum"), x)
+
+
+# ---- what indexed operators refuse --------------------------------------------------------------------------------------
+
+SORTED, VALUES = torch.arange(9.0), torch.randn(3, 4)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda s, v: torch.searchsorted(s, v, side="both"),
+        lambda s, v: torch.searchsorted(s, v, side="left", right=True),
+        lambda s, v: torch.searchsorted(s, v, sorter=torch.arange(9, device=s.device).int()),
+        lambda s, v: torch.searchsorted(s, v, sorter=torch.arange(9, device=s.device) + 5),
+        lambda s, v: torch.searchsorted(s[0], v),
+        lambda s, v: torch.searchsorted(s.view(3, 3), v[0, 0]),
+        lambda s, v: torch.searchsorted(s.view(3, 3), 1.0),
+        lambda s, v: torch.searchsorted(s.bool(), v.bool()),
+        lambda s, v: torch.bucketize(v, s.view(3, 3)),
+        lambda s, v: v.index_reduce(0, torch.tensor([0], device=v.device), v[:1], "sum"),
+        lambda s, v: v.scatter_reduce(0, torch.tensor([[0]], device=v.device), v, "add"),
+        lambda s, v: v.clone().put_(torch.tensor([0], device=v.device).int(), v[0, :1]),
+        lambda s, v: v.masked_scatter((v > 0).byte(), v),
+    ],
+)
+def test_indexed_operators_refuse_in_the_cpus_words(function):
+    actual, expected = fails_alike(function, SORTED, VALUES)
+    assert actual.split(": ", 1)[1].startswith(expected) if actual.startswith("aten::") else expected in actual, (actual, expected)
+
+
+def test_searching_where_the_cpu_accepts():
+    for right in (False, True):
+        check(lambda s, v: torch.searchsorted(s, v, right=right), SORTED, VALUES.double())
+        check(lambda s, v: torch.searchsorted(s, v, right=right), SORTED, torch.tensor(2))
+        check(lambda s: torch.searchsorted(s, 2, right=right), SORTED)
+        check(lambda s, v: torch.searchsorted(s, v, right=right), torch.zeros(2, 0), VALUES[:2])
+        check(lambda s, v, o: torch.searchsorted(s, v, right=right, sorter=o), SORTED.flip(0), VALUES, torch.arange(9).flip(0))

@@ -113,6 +113,19 @@ def test_products_with_dense_matrices():
 
 
 @pytest.mark.usefixtures("native")
+def test_products_that_csr_matrices_have():
+    t, a, b = coo().coalesce().to_sparse_csr(), torch.randn(3, 2), torch.randn(2, 4)
+    check(lambda t, a, b: torch.sparse.sampled_addmm(t, a, b, beta=0.5, alpha=2), t, a, b)
+    check(lambda t, a, b: torch.sparse.sampled_addmm(t, a, b, beta=0), t, a, b)
+    reduced = torch.ops.aten._sparse_mm_reduce_impl
+    ties = torch.tensor([[1.0, 0, 2, 3], [0, 0, 0, 0], [-1, -1, 0, 0]]).to_sparse_csr()
+    dense = torch.tensor([[1.0, 2], [1, 2], [0.5, 5], [1 / 3, 0]])
+    for reduce in ("sum", "mean", "amax", "amin"):
+        check(lambda t, d: reduced(t, d, reduce), ties, dense)
+        check(lambda t, d: [r.detach() for r in reduced(t, d.requires_grad_(), reduce)], ties, dense)
+
+
+@pytest.mark.usefixtures("native")
 def test_mask():
     check(lambda x, m: x.sparse_mask(m), torch.randn(3, 4), coo().coalesce())
 

@@ -27,16 +27,24 @@ static int reducer_of(reduction kind) {
   return reducers[kind];
 }
 
-static bool parse_reduction(tt_lower *l, const char *text, reduction *out) {
-  static const struct { const char *text; reduction kind; } names[] = {
-      {"sum", REDUCE_SUM},   {"prod", REDUCE_PROD}, {"mean", REDUCE_MEAN},    {"amax", REDUCE_AMAX},
-      {"amin", REDUCE_AMIN}, {"add", REDUCE_SUM},   {"multiply", REDUCE_PROD}};
+/* Which operator takes which names, and what it says of others. */
+typedef enum reducing { BY_SCATTER = 1, BY_SCATTER_REDUCE = 2, BY_INDEX_REDUCE = 4 } reducing;
+
+static bool parse_reduction(tt_lower *l, const char *text, reducing by, reduction *out) {
+  static const struct { const char *text; reduction kind; int by; } names[] = {
+      {"add", REDUCE_SUM, BY_SCATTER},        {"multiply", REDUCE_PROD, BY_SCATTER},
+      {"sum", REDUCE_SUM, BY_SCATTER_REDUCE}, {"prod", REDUCE_PROD, BY_SCATTER_REDUCE | BY_INDEX_REDUCE},
+      {"mean", REDUCE_MEAN, BY_SCATTER_REDUCE | BY_INDEX_REDUCE}, {"amax", REDUCE_AMAX, BY_SCATTER_REDUCE | BY_INDEX_REDUCE},
+      {"amin", REDUCE_AMIN, BY_SCATTER_REDUCE | BY_INDEX_REDUCE}};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    if (strcmp(text, names[i].text)) continue;
+    if (!(names[i].by & by) || strcmp(text, names[i].text)) continue;
     *out = names[i].kind;
     return true;
   }
-  hlo_fail(l->b, TT_INVALID_ARGUMENT, "reduce argument must be either sum, prod, mean, amax or amin, got %s", text);
+  if (by == BY_SCATTER) hlo_fail(l->b, TT_INVALID_ARGUMENT, "reduce argument must be either add or multiply.");
+  else if (by == BY_INDEX_REDUCE) hlo_fail(l->b, TT_INVALID_ARGUMENT, "index_reduce(): Expected reduce to be one of prod, mean, amax or "
+                                           "amin but got %s.", text);
+  else hlo_fail(l->b, TT_INVALID_ARGUMENT, "reduce argument must be either sum, prod, mean, amax or amin, got %s", text);
   return false;
 }
 
@@ -114,13 +122,13 @@ static void lower_scatter_add(tt_lower *l) { scatter(l, REDUCE_SUM, true); }
 
 static void lower_scatter_reduce(tt_lower *l) {
   reduction kind;
-  if (parse_reduction(l, tt_string_arg(l, 4), &kind)) scatter(l, kind, true);
+  if (parse_reduction(l, tt_string_arg(l, 4), BY_SCATTER, &kind)) scatter(l, kind, true);
 }
 
 static void lower_scatter_reduce_two(tt_lower *l) {
   reduction kind;
   bool include_self = !tt_arg_given(l, 5) || tt_bool_arg(l, 5);
-  if (parse_reduction(l, tt_string_arg(l, 4), &kind)) scatter(l, kind, include_self);
+  if (parse_reduction(l, tt_string_arg(l, 4), BY_SCATTER_REDUCE, &kind)) scatter(l, kind, include_self);
 }
 
 /* ---- index_add, index_copy, index_reduce, index_fill: whole slices along dim ------------------------------------- */
@@ -168,7 +176,8 @@ static void lower_index_reduce(tt_lower *l) {
   int dim;
   reduction kind;
   bool include_self = !tt_arg_given(l, 5) || tt_bool_arg(l, 5);
-  if (!parse_reduction(l, tt_string_arg(l, 4), &kind) || !slices(l, true, &x, &index, &source, &dim)) return;
+  if (!parse_reduction(l, tt_string_arg(l, 4), BY_INDEX_REDUCE, &kind)) return;
+  if (!slices(l, true, &x, &index, &source, &dim)) return;
   result_as_self(l, reduce_into(l, tt_rows_put, x, index, source, dim, kind, include_self));
 }
 
@@ -189,6 +198,10 @@ static void lower_index_fill(tt_lower *l) {
 
 /* Arguments: self, index, source, accumulate. */
 static void lower_put(tt_lower *l) {
+  if (dtype_of(l, 1) != TT_I64) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "put_(): Expected a long tensor for index, but got %s", tt_dtype_scalar_name(dtype_of(l, 1)));
+    return;
+  }
   hlo_value x = tt_flatten(l, tt_tensor_arg(l, 0)), index = tt_flatten(l, tt_tensor_arg(l, 1));
   hlo_value source = tt_flatten(l, tt_operand(l, 2, tt_elem(x)));
   if (tt_numel(source) != tt_numel(index)) {
@@ -206,6 +219,11 @@ static hlo_value minus_one(tt_lower *l, hlo_value x) { return hlo_sub(l->b, x, h
 /* Arguments: self, mask, source. */
 static void lower_masked_scatter(tt_lower *l) {
   hlo_builder *b = l->b;
+  if (dtype_of(l, 1) != TT_BOOL) {
+    hlo_fail(b, TT_INVALID_ARGUMENT, "masked_scatter_ only supports boolean masks, but got mask with dtype %s",
+             tt_dtype_scalar_name(dtype_of(l, 1)));
+    return;
+  }
   hlo_value x = tt_tensor_arg(l, 0), mask = tt_cast(l, tt_tensor_arg(l, 1), TT_BOOL);
   hlo_value source = tt_flatten(l, tt_tensor_arg(l, 2));
   if (tt_elem(source) != tt_elem(x)) {

@@ -283,30 +283,71 @@ hlo_value tt_bisect(tt_lower *l, hlo_value sequence, hlo_value sorter, hlo_value
   return low;
 }
 
+/* Whether sequence and values go together. */
+static bool can_search(tt_lower *l, const tt_tensor *sequence, const tt_tensor *values, tt_dtype dtype) {
+  hlo_builder *b = l->b;
+  bool fits = sequence->rank == 1 || sequence->rank == values->rank;
+  for (int d = 0; fits && d < sequence->rank - 1; d++) fits = sequence->sizes[d] == values->sizes[d];
+  if (dtype == TT_BOOL || tt_dtype_is_complex(dtype)) {
+    hlo_fail(b, TT_NOT_IMPLEMENTED, "\"searchsorted_out_cpu\" not implemented for '%s'", tt_dtype_scalar_name(dtype));
+  } else if (sequence->rank == 0) {
+    hlo_fail(b, TT_INVALID_ARGUMENT, "torch.searchsorted(): boundaries tensor should have positive dimension, but got 0 dimension");
+  } else if (values->rank == 0 && sequence->rank != 1) {
+    hlo_fail(b, TT_INVALID_ARGUMENT, "torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1, but "
+             "we got boundaries tensor dim(%d) and input value's dim(0) numel(1)", sequence->rank);
+  } else if (!fits) {
+    hlo_fail(b, TT_INVALID_ARGUMENT, "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+             "boundaries tensor and input value tensor must match");
+  }
+  return !hlo_failed(b);
+}
+
+/* The order in which the sequence is sorted, checked. */
+static hlo_value read_sorter(tt_lower *l, int arg, const tt_tensor *sequence) {
+  hlo_builder *b = l->b;
+  hlo_value sorter = tt_tensor_arg(l, arg), zero = hlo_like_i64(b, sorter, 0);
+  bool fits = tt_rank(sorter) == sequence->rank && !memcmp(tt_dims(sorter), sequence->sizes, (size_t)sequence->rank * sizeof(int64_t));
+  if (tt_elem(sorter) != TT_I64) {
+    return hlo_fail(b, TT_INVALID_ARGUMENT, "torch.searchsorted(): sorter must be a tensor of long dtype but got dtype %s",
+                    tt_dtype_scalar_name(tt_elem(sorter)));
+  }
+  if (!fits) return hlo_fail(b, TT_INVALID_ARGUMENT, "torch.searchsorted(): boundary and sorter must have the same size");
+  hlo_value end = hlo_like_i64(b, sorter, sequence->sizes[sequence->rank - 1]);
+  tt_check(l, hlo_and(b, hlo_compare(b, HLO_GE, sorter, zero), hlo_compare(b, HLO_LT, sorter, end)), TT_INVALID_ARGUMENT,
+           "torch.searchsorted(): sorter index out of range");
+  return sorter;
+}
+
 /* Result: i32 if argument out_int32 says so, else i64. */
 static void search(tt_lower *l, int sequence_arg, int value_arg, int flags_arg, bool right, int sorter_arg) {
   tt_dtype dtype = tt_promote_args(l, 0, 2);
-  hlo_value sequence = tt_cast(l, tt_tensor_arg(l, sequence_arg), dtype), sorter = HLO_NONE;
-  hlo_value values = tt_operand(l, value_arg, dtype);
-  if (sorter_arg >= 0 && tt_arg_given(l, sorter_arg)) sorter = tt_tensor_arg(l, sorter_arg);
-  bool fits = tt_rank(sequence) == 1 || tt_rank(sequence) == tt_rank(values);
-  for (int d = 0; fits && d < tt_rank(sequence) - 1; d++) fits = tt_size(sequence, d) == tt_size(values, d);
-  if (!fits && !hlo_failed(l->b)) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "torch.searchsorted(): boundaries tensor should be 1 dimension or the first "
-             "N-1 dimensions of boundaries tensor and input value tensor must match");
-    return;
-  }
+  const tt_tensor *meta = tt_tensor_arg_meta(l, sequence_arg);
+  if (!can_search(l, meta, tt_tensor_arg_meta(l, value_arg), dtype)) return;
+  hlo_value sequence = tt_cast(l, tt_tensor_arg(l, sequence_arg), dtype), values = tt_operand(l, value_arg, dtype);
+  hlo_value sorter = sorter_arg >= 0 && tt_arg_given(l, sorter_arg) ? read_sorter(l, sorter_arg, meta) : HLO_NONE;
   hlo_value found = tt_bisect(l, sequence, sorter, values, right);
   tt_result(l, hlo_convert(l->b, found, tt_bool_arg(l, flags_arg) ? TT_I32 : TT_I64));
 }
 
 /* Arguments: sorted_sequence, self, out_int32, right, side, sorter. */
 static void lower_searchsorted(tt_lower *l) {
-  search(l, 0, 1, 2, tt_bool_arg(l, 3) || !strcmp(tt_string_arg(l, 4), "right"), 5);
+  const char *side = tt_string_arg(l, 4);
+  bool is_left = !strcmp(side, "left"), is_right = !strcmp(side, "right");
+  if (*side && !is_left && !is_right) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "torch.searchsorted(): side can only be 'left' or 'right' but got %s", side);
+  } else if (is_left && tt_bool_arg(l, 3)) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True");
+  } else {
+    search(l, 0, 1, 2, tt_bool_arg(l, 3) || is_right, 5);
+  }
 }
 
 /* Arguments: self, boundaries, out_int32, right. */
-static void lower_bucketize(tt_lower *l) { search(l, 1, 0, 2, tt_bool_arg(l, 3), -1); }
+static void lower_bucketize(tt_lower *l) {
+  int rank = tt_tensor_arg_meta(l, 1)->rank;
+  if (rank != 1) hlo_fail(l->b, TT_INVALID_ARGUMENT, "boundaries tensor must be 1 dimension, but got dim(%d)", rank);
+  else search(l, 1, 0, 2, tt_bool_arg(l, 3), -1);
+}
 
 /* Arguments: elements, test_elements, assume_unique, invert. */
 static void lower_isin(tt_lower *l) {
@@ -342,8 +383,8 @@ TT_OP_FAMILY(sort,
     TT_ROW("nanmedian", lower_nanmedian_all),
     TT_ROW("nanmedian.dim", lower_nanmedian),
     TT_ROW("mode", lower_mode),
-    TT_ROW("searchsorted.Tensor", lower_searchsorted),
-    TT_ROW("searchsorted.Scalar", lower_searchsorted),
+    TT_ROW("searchsorted.Tensor", lower_searchsorted, .flags = TT_OP_CHECKS_INDEX),
+    TT_ROW("searchsorted.Scalar", lower_searchsorted, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("bucketize.Tensor", lower_bucketize),
     TT_ROW("bucketize.Scalar", lower_bucketize),
     TT_ROW("isin.Tensor_Tensor", lower_isin),

@@ -10,8 +10,11 @@
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_unique2.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
@@ -204,6 +207,48 @@ at::Tensor sparse_addmm(const at::Tensor& self, const at::Tensor& mat1, const at
 
 at::Tensor sparse_mv(const at::Tensor& self, const at::Tensor& vec) { return at::mm(self, vec.unsqueeze(1)).squeeze(1); }
 
+// The product of dense matrices, computed where a CSR matrix has elements.
+at::Tensor sampled_addmm(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const c10::Scalar& beta,
+                         const c10::Scalar& alpha) {
+  using Addmm = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const c10::Scalar&, const c10::Scalar&);
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::sparse_sampled_addmm", "").typed<Addmm>();
+  const bool fits = self.layout() == at::kSparseCsr && self.dim() == 2 && mat1.dim() == 2 && mat2.dim() == 2 && !is_sparse(mat1) &&
+                    !is_sparse(mat2) && mat1.size(0) == self.size(0) && mat2.size(1) == self.size(1) && mat1.size(1) == mat2.size(0) &&
+                    mat1.scalar_type() == self.scalar_type() && mat2.scalar_type() == self.scalar_type();
+  if (!fits) {
+    note_fallback(op);
+    return moved(op.call(moved(self, at::kCPU), moved(mat1, at::kCPU), moved(mat2, at::kCPU), beta, alpha), device0());
+  }
+  const at::Tensor places = at::_convert_indices_from_csr_to_coo(self.crow_indices(), self.col_indices());
+  const at::Tensor rows = mat1.index_select(0, places.select(0, 0)), columns = mat2.t().index_select(0, places.select(0, 1));
+  const at::Tensor values = (rows * columns).sum(1) * alpha;
+  return at::_sparse_compressed_tensor_unsafe(self.crow_indices().clone(), self.col_indices().clone(),
+                                              beta.equal(0) ? values : values + self.values() * beta, self.sizes(), self.options());
+}
+
+// A product whose sums are other reductions, and for a gradient the element that each maximum or minimum is from (the number of
+// elements where there is none).
+std::tuple<at::Tensor, at::Tensor> mm_reduce(const at::Tensor& self, const at::Tensor& other, c10::string_view reduce) {
+  using Reduce = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&, c10::string_view);
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_sparse_mm_reduce_impl", "").typed<Reduce>();
+  const bool picks = reduce == "amax" || reduce == "amin";
+  if (!is_simple_product(self, other) || self._nnz() == 0 || !(picks || reduce == "sum" || reduce == "mean")) {
+    note_fallback(op);
+    const auto [out, from] = op.call(moved(self, at::kCPU), moved(other, at::kCPU), reduce);
+    return {moved(out, device0()), moved(from, device0())};
+  }
+  const at::Tensor places = at::_convert_indices_from_csr_to_coo(self.crow_indices(), self.col_indices()), rows = places.select(0, 0);
+  const at::Tensor parts = other.index_select(0, places.select(0, 1)) * self.values().unsqueeze(1);
+  const at::Tensor none = at::zeros({self.size(0), other.size(1)}, other.options());
+  const at::Tensor out = reduce == "sum" ? none.index_add(0, rows, parts) : none.index_reduce(0, rows, parts, reduce, false);
+  if (!picks || !(self.requires_grad() || other.requires_grad())) return {out, empty({0}, at::kLong)};
+  const int64_t count = self._nnz();
+  const at::Tensor last = at::full(none.sizes(), count, rows.options());
+  const at::Tensor element = at::arange(count, rows.options()).unsqueeze(1);
+  const at::Tensor from = element.where(parts.eq(out.index_select(0, rows)), at::scalar_tensor(count, rows.options()));
+  return {out, last.index_reduce(0, rows, from, "amin", true)};
+}
+
 // ---- which is which ------------------------------------------------------------------------------------------------------
 
 // Overloads whose CPU kernels work on any device: they look at a tensor's parts, or call an elementwise operator on the values.
@@ -263,6 +308,8 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   use_cpu_kernels<c10::DispatchKey::SparseCsrCPU>(m, kCsr);
   m.impl("mm", sparse_mm);
   m.impl("addmm", sparse_addmm);
+  m.impl("sparse_sampled_addmm", sampled_addmm);
+  m.impl("_sparse_mm_reduce_impl", mm_reduce);
   run_rest_on_cpu<c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::SparseCsrPrivateUse1>(m);
 }
 
