@@ -5,7 +5,8 @@
 /* ---- a LAPACK ---------------------------------------------------------------------------------------------------- */
 
 /* Without exchanging rows: only that each matrix is found where it lies is looked at here. */
-static void fake_sgetrf(const int *m, const int *n, float *a, const int *lda, int32_t *pivots, int32_t *info) {
+static void fake_sgetrf(const int *m, const int *n, void *matrix, const int *lda, int32_t *pivots, int32_t *info) {
+  float *a = matrix;
   TT_CHECK(*lda >= 1 && *lda >= *m);
   *info = 0;
   for (int k = 0; k < *m && k < *n; k++) {
@@ -18,10 +19,47 @@ static void fake_sgetrf(const int *m, const int *n, float *a, const int *lda, in
   }
 }
 
+static int solved; /* matrices that a routine was asked to solve with */
+
+static void fake_sgetrs(const char *trans, const int *n, const int *count, const void *factors, const int *lda, const int32_t *pivots,
+                        void *answer, const int *ldx, int32_t *info, size_t trans_length) {
+  const float *lu = factors;
+  float *x = answer;
+  TT_CHECK(trans_length == 1 && *lda == *n && *ldx == *n && pivots[0] >= 1);
+  solved++;
+  *info = 0;
+  for (int i = 0; i < *n * *count; i++) x[i] = (*trans == 'C' ? -1.0f : 1.0f) * x[i] / lu[0];
+}
+
+static void fake_ssytrf(const char *uplo, const int *n, void *matrix, const int *lda, int32_t *pivots, void *memory_given,
+                        const int *work_size, int32_t *info, size_t uplo_length) {
+  float *work = memory_given;
+  TT_CHECK(*uplo == 'L' && uplo_length == 1 && *lda == *n);
+  if (*work_size == -1) {
+    *work = 100;
+    return;
+  }
+  TT_CHECK_INT_EQ(*work_size, 100);
+  for (int i = 0; i < 100; i++) work[i] = 0;
+  for (int i = 0; i < *n; i++) pivots[i] = i + 1;
+  *info = *(float *)matrix == 0;
+}
+
+static void fake_ssytrs(const char *uplo, const int *n, const int *count, const void *ld, const int *lda, const int32_t *pivots,
+                        void *x, const int *ldx, int32_t *info, size_t uplo_length) {
+  TT_CHECK(*uplo == 'L');
+  fake_sgetrs("N", n, count, ld, lda, &(int32_t){pivots[0] < 0 ? -pivots[0] : pivots[0]}, x, ldx, info, uplo_length);
+}
+
 static void never_called(void) { TT_CHECK_FAILED("a routine of another type was called"); }
 
 static tt_routine look_up(const char *name) {
-  return !strcmp(name, "sgetrf_") ? (tt_routine)fake_sgetrf : never_called;
+  static const struct { const char *name; tt_routine routine; } known[] = {
+      {"sgetrf_", (tt_routine)fake_sgetrf}, {"sgetrs_", (tt_routine)fake_sgetrs},
+      {"ssytrf_", (tt_routine)fake_ssytrf}, {"ssytrs_", (tt_routine)fake_ssytrs}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (!strcmp(name, known[i].name)) return known[i].routine;
+  return never_called;
 }
 
 static tt_routine look_up_all_but_one(const char *name) { return strcmp(name, "zgetrs_") ? look_up(name) : NULL; }
@@ -82,4 +120,74 @@ TT_TEST(matrices_without_elements_have_no_routine_called) {
     if (dims[i][0]) TT_CHECK(!memcmp(f.results[2].data, (int32_t[]){0, 0}, 8));
     frame_free(&f);
   }
+}
+
+/* ---- systems ----------------------------------------------------------------------------------------------------- */
+
+static tt_frame solve_frame(const char *flag, int64_t value, const int32_t *pivots) {
+  tt_frame f = {0};
+  operand(&f, matrices(TT_F32, (const float[]){2, 1, 1, 2, /**/ 4, 1, 1, 4}, 2, 2, 2));
+  operand(&f, array(TT_I32, 2, 2, 2, 1));
+  memcpy(f.operands[1].data, pivots, 16);
+  operand(&f, matrices(TT_F32, (const float[]){4, 8, 12, 4, 8, 12}, 2, 1, 2));
+  for (int i = 0; i < 4; i++) ((float *)f.operands[2].data)[i] = (float)(4 * i + 4);
+  result(&f, matrices(TT_F32, NULL, 2, 1, 2));
+  attribute(&f, flag, value);
+  return f;
+}
+
+TT_TEST(systems_are_solved_only_with_rows_that_there_are) {
+  TT_CHECK(tt_lapack_load(look_up));
+  tt_frame f = solve_frame("adjoint", 1, (int32_t[]){1, 2, 2, 2});
+  TT_CHECK_INT_EQ(tt_kernel_getrs(&f), TT_CALL_DONE);
+  TT_CHECK(!memcmp(f.results[0].data, (float[]){-2, -4, -3, -4}, 16));
+  expect_refusals(tt_kernel_getrs, &f);
+  static const int32_t wrong[][2] = {{0, 1}, {1, 3}, {-1, 2}, {1, INT32_MAX}, {1, INT32_MIN}};
+  for (int i = 0; i < 5; i++) {
+    memcpy((int32_t *)f.operands[1].data + 2, wrong[i], 8);
+    solved = 0;
+    TT_CHECK_INT_EQ(tt_kernel_getrs(&f), TT_CALL_DONE);
+    TT_CHECK_INT_EQ(solved, 1);
+    TT_CHECK(!memcmp(f.results[0].data, (float[]){-2, -4, 12, 16}, 16));
+  }
+  frame_free(&f);
+}
+
+TT_TEST(symmetric_matrices_are_factored_and_solved_with) {
+  TT_CHECK(tt_lapack_load(look_up));
+  tt_frame f = {0};
+  operand(&f, matrices(TT_F32, (const float[]){2, 1, 1, 2, /**/ 0, 1, 1, 4}, 2, 2, 2));
+  result(&f, matrices(TT_F32, NULL, 2, 2, 2));
+  result(&f, array(TT_I32, 2, 2, 2, 1));
+  result(&f, array(TT_I32, 1, 2, 1, 1));
+  attribute(&f, "hermitian", 0);
+  TT_CHECK_INT_EQ(tt_kernel_sytrf(&f), TT_CALL_DONE);
+  TT_CHECK(!memcmp(f.results[2].data, (int32_t[]){0, 1}, 8) && !memcmp(f.results[1].data, (int32_t[]){1, 2, 1, 2}, 16));
+  expect_refusals(tt_kernel_sytrf, &f);
+  frame_free(&f);
+  f = solve_frame("hermitian", 0, (int32_t[]){1, 2, -2, -2});
+  TT_CHECK_INT_EQ(tt_kernel_sytrs(&f), TT_CALL_DONE);
+  TT_CHECK(!memcmp(f.results[0].data, (float[]){2, 4, 3, 4}, 16));
+  expect_refusals(tt_kernel_sytrs, &f);
+  static const int32_t wrong[][2] = {{0, 1}, {1, -2}, {-2, 1}, {1, 3}, {-3, -3}, {INT32_MIN, INT32_MIN}};
+  for (int i = 0; i < 6; i++) {
+    memcpy((int32_t *)f.operands[1].data + 2, wrong[i], 8);
+    solved = 0;
+    TT_CHECK_INT_EQ(tt_kernel_sytrs(&f), TT_CALL_DONE);
+    TT_CHECK_INT_EQ(solved, 1);
+  }
+  frame_free(&f);
+}
+
+TT_TEST(swaps_become_an_order) {
+  tt_frame f = {0};
+  operand(&f, array(TT_I32, 2, 2, 3, 1));
+  memcpy(f.operands[0].data, (int32_t[]){3, 3, 4, /* none of these is a row but the last */ 0, 5, 4}, 24);
+  result(&f, array(TT_I32, 2, 2, 4, 1));
+  attribute(&f, "rows", 4);
+  TT_CHECK_INT_EQ(tt_kernel_row_order(&f), TT_CALL_DONE);
+  TT_CHECK(!memcmp(f.results[0].data, (int32_t[]){2, 0, 3, 1, 0, 1, 3, 2}, 32));
+  f.operands[0].dims[1] = 5; /* more swaps than rows */
+  TT_CHECK_INT_EQ(tt_kernel_row_order(&f), TT_CALL_IS_WRONG);
+  frame_free(&f);
 }
