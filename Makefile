@@ -1,7 +1,7 @@
 # make setup   a virtual environment with PyTorch, a PJRT plugin and this package built from source
 # make demo    trains and runs three small models on tpu and on cpu, and compares them
 # make test    everything that CI checks
-# make conformance   sweeps over PyTorch's operator database, and architectures of transformers, that take long
+# make conformance   sweeps over PyTorch's databases of operators, modules and optimizers, special values, and transformers, that take long
 # make aot-large   asks whether large models fit TPUs that aren't there; an hour or more, skipped without libtpu
 # make aot-check   compiles every operator's programs for three TPUs that aren't there; installs libtpu
 # make bench   measures this project beside its peers and writes docs/performance.md, which tells how peers are given
@@ -69,7 +69,8 @@ test-python: setup
 	$(PY) -m pytest tests
 
 conformance: setup
-	TORCH_TPU_TEST_EVERYTHING=1 $(PY) -m pytest tests/test_bounded_sizes.py tests/test_transformers_sizes.py
+	TORCH_TPU_TEST_EVERYTHING=1 $(PY) -m pytest tests/test_bounded_sizes.py tests/test_transformers_sizes.py tests/test_special_values.py \
+	  tests/test_module_database.py tests/test_optimizer_database.py tests/test_foreach_database.py tests/test_memory_formats.py
 
 aot-large: setup
 	TORCH_TPU_TEST_LARGE=1 $(PY) -m pytest -s tests/test_aot_large.py

@@ -68,6 +68,22 @@ def test_topk(dtype, shape):
                     assert (first.diff(dim=dim) > 0).all()
 
 
+@pytest.mark.skipif(WITHOUT, reason="which of equal elements are chosen is the kernels' choice")
+@pytest.mark.parametrize("n", (3, 17, 65, 128, 1000, 5000))
+def test_equal_elements_are_chosen_as_on_the_cpu(n):
+    """Around the places where the CPU's algorithms change: runs of equal elements, sorted ones, and NaN."""
+    for most, dtype in ((3, torch.uint8), (9, torch.float32), (60, torch.bfloat16)):
+        x = torch.randint(0, most, (20, n))
+        x[10:] = x[10:].sort(descending=True).values
+        x = x.to(dtype)
+        if dtype.is_floating_point:
+            x[x == 1] = torch.nan
+        for k in {n // 64 or 1, n // 63 or 1, (n + 1) // 2}:
+            for largest, in_order in ((True, True), (False, True), (True, False)):
+                check(lambda t: torch.topk(t, k, -1, largest, in_order), x, rtol=0, atol=0)
+            check(lambda t: torch.kthvalue(t, k), x, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
 def test_order_statistics(dtype):
     x = sample((7, 33), dtype)

@@ -261,6 +261,25 @@ static hlo_value saturate_e4m3fn(hlo_builder *b, hlo_value x) {
   return hlo_select(b, hlo_compare(b, HLO_LT, x, bottom), bottom, x);
 }
 
+/* The types without a negative zero have NaN in its place, which XLA gives for negative numbers that round to 0: the size is
+ * converted, and the sign set where it isn't 0. */
+static hlo_value convert_to_fnuz(hlo_builder *b, hlo_value x, tt_dtype dtype) {
+  static const char name[] = "stablehlo.convert";
+  x = hlo_convert(b, x, TT_F32);
+  hlo_value size = hlo_abs(b, x), zero = hlo_scalar_i64(b, TT_U8, 0);
+  if (hlo_failed(b)) return hlo_none(b);
+  hlo_value code = hlo_bitcast(b, emit_elementwise(b, name, 1, &size, NULL, dtype, CHEAP), TT_U8);
+  hlo_value is_below = hlo_compare(b, HLO_LT, x, hlo_scalar_i64(b, TT_F32, 0)), is_number = hlo_compare(b, HLO_NE, code, zero);
+  hlo_value bit = hlo_scalar_i64(b, TT_U8, 0x80), sign = hlo_select(b, hlo_and(b, is_below, is_number), bit, zero);
+  return hlo_bitcast(b, hlo_or(b, code, sign), dtype);
+}
+
+/* XLA multiplies a converted i1 by a constant as a choice between the constant and 0, also if that is NaN, infinite or negative. */
+static hlo_value bool_to_float(hlo_builder *b, hlo_value x, tt_dtype dtype) {
+  hlo_value one = hlo_scalar_i64(b, dtype, 1), zero = hlo_scalar_i64(b, dtype, 0);
+  return hlo_select(b, x, one, zero);
+}
+
 hlo_value hlo_convert(hlo_builder *b, hlo_value x, tt_dtype dtype) {
   static const char name[] = "stablehlo.convert";
   if (!hlo_check_operands(b, name, 1, &x)) return hlo_none(b);
@@ -274,7 +293,12 @@ hlo_value hlo_convert(hlo_builder *b, hlo_value x, tt_dtype dtype) {
     hlo_value im = tt_dtype_is_complex(from) ? hlo_convert(b, hlo_imag(b, x), part) : hlo_scalar_f64(b, part, 0);
     return hlo_complex(b, re, im);
   }
-  if (dtype == TT_F8E4M3FN && !tt_dtype_is_bool(from)) x = saturate_e4m3fn(b, x);
+  if (tt_dtype_is_bool(from) && tt_dtype_is_float(dtype)) return bool_to_float(b, x, dtype);
+  if (dtype == TT_F8E4M3FNUZ || dtype == TT_F8E5M2FNUZ) return convert_to_fnuz(b, x, dtype);
+  if (tt_dtype_bytes(from) == 1 && tt_dtype_bytes(dtype) == 1 && tt_dtype_is_float(from) && tt_dtype_is_float(dtype)) {
+    x = hlo_convert(b, x, TT_F32); /* between them XLA loses the sign of a zero */
+  }
+  if (dtype == TT_F8E4M3FN) x = saturate_e4m3fn(b, x);
   return emit_elementwise(b, name, 1, &x, NULL, dtype, CHEAP);
 }
 

@@ -258,7 +258,13 @@ TT_TEST(elementwise_failures) {
 
 TT_TEST(conversions) {
   CHECK_TEXT(TT_CHECK(hlo_convert(b, f->x, TT_F32).id == f->x.id), "");
-  CHECK_TEXT(hlo_convert(b, f->p, TT_BF16), "%12 = \"stablehlo.convert\"(%4) : (" P ") -> tensor<2x3xbf16>");
+  CHECK_TEXT(hlo_convert(b, f->p, TT_I32), "%12 = \"stablehlo.convert\"(%4) : (" P ") -> " I);
+  CHECK_TEXT(hlo_convert(b, f->p, TT_F32),
+             "%12 = \"stablehlo.constant\"() {value = dense<1.000000e+00> : tensor<f32>} : () -> tensor<f32>\n"
+             "%13 = \"stablehlo.constant\"() {value = dense<0.000000e+00> : tensor<f32>} : () -> tensor<f32>\n"
+             "%14 = \"stablehlo.broadcast_in_dim\"(%12) {broadcast_dimensions = array<i64>} : (tensor<f32>) -> " F
+             "\n%15 = \"stablehlo.broadcast_in_dim\"(%13) {broadcast_dimensions = array<i64>} : (tensor<f32>) -> " F
+             "\n%16 = \"stablehlo.select\"(%4, %14, %15) : (" P ", " F ", " F ") -> " F);
   CHECK_TEXT(TT_CHECK(hlo_convert(b, f->x, TT_C128).type->dtype == TT_C128),
              "%12 = \"stablehlo.convert\"(%1) : (" F
              ") -> tensor<2x3xf64>\n"

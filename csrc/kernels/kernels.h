@@ -11,7 +11,9 @@
 /* name, version: what it computes; [o, n, i] is any array seen with its dimension n and what lies before and behind it.
  *
  * sort(x[o, n, i]) {descending} -> values, positions i64. Stable, NaN is the greatest.
- * topk(x[o, n, i]) {largest} -> values[o, k, i], positions i64: the first k of the sorted x.
+ * topk(x[o, n, i]) {largest, sorted} -> values[o, k, i], positions i64: the first k of the sorted x; of equal elements those
+ *     that CPU PyTorch chooses.
+ * kth(x[o, n, i]) {k} -> values[o, 1, i], positions i64: element k - 1 of the sorted x, of equal ones as CPU PyTorch.
  * scan(x[o, n, i]) {op} -> x's or a wider dtype: running sum or product (tt_scan_op).
  * extremes(x[o, n, i]) {largest} -> values, positions i64: the extreme so far and where it was last seen.
  * softmax_backward(grad[o, n, i], y) {log} -> the gradient.
@@ -41,7 +43,7 @@
  * geev(a[b, n, n]) {vectors} -> w complex[b, n], eigenvectors complex[b, n or 0, n], info[b]. */
 /* clang-format off */
 #define TT_KERNELS(X) \
-  X(sort, 1) X(topk, 1) X(scan, 1) X(extremes, 1) X(softmax_backward, 1) X(norm_backward, 1) X(bag, 1) \
+  X(sort, 1) X(topk, 2) X(kth, 1) X(scan, 1) X(extremes, 1) X(softmax_backward, 1) X(norm_backward, 1) X(bag, 1) \
   X(index, 1) X(take, 1) X(conv, 1) X(conv_adjoint, 1) X(conv_weight, 1) \
   X(getrf, 1) X(getrs, 1) X(row_order, 1) X(sytrf, 1) X(sytrs, 1) X(geqrf, 1) X(orgqr, 1) X(ormqr, 1) \
   X(syevd, 1) X(gesdd, 1) X(geev, 1)

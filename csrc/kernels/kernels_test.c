@@ -16,7 +16,7 @@ static bool comes_before(double a, double b, bool descending) {
   return isnan(b) ? !isnan(a) : a < b;
 }
 
-/* The results are the first of the stably sorted lane. */
+/* The results are the first of the sorted lane; if all were kept, equal ones come in their order. */
 static void check_order(const tt_frame *f, bool descending, int line) {
   const tt_array *x = &f->operands[0], *values = &f->results[0], *at = &f->results[1];
   int64_t n = x->dims[1], keep = at->dims[1], inner = x->dims[2], wrong = 0;
@@ -30,12 +30,13 @@ static void check_order(const tt_frame *f, bool descending, int line) {
                                                (char *)x->data + (size_t)(from + here * inner) * bytes, bytes);
       if (i == 0 || wrong) continue;
       double a = number_at(x, from + last * inner), b = number_at(x, from + here * inner);
-      wrong += comes_before(b, a, descending) || (!comes_before(a, b, descending) && last >= here);
+      wrong += comes_before(b, a, descending) || last == here;
+      wrong += keep == n && !comes_before(a, b, descending) && last > here;
     }
     for (int64_t i = 0; keep && keep < n && !wrong && i < n; i++) { /* nothing that was left out belongs in */
       int64_t last = p[(keep - 1) * inner];
       double worst = number_at(x, from + last * inner), value = number_at(x, from + i * inner);
-      bool belongs = comes_before(value, worst, descending) || (!comes_before(worst, value, descending) && i < last);
+      bool belongs = comes_before(value, worst, descending);
       for (int64_t k = 0; belongs && k < keep; k++) belongs = p[k * inner] != i;
       wrong += belongs && i != last;
     }
@@ -50,12 +51,41 @@ static void order(tt_dtype dtype, const int64_t *shape, int64_t keep, bool rever
   result(&f, array(dtype, 3, shape[0], keep, shape[2]));
   result(&f, array(TT_I64, 3, shape[0], keep, shape[2]));
   attribute(&f, keep == shape[1] ? "descending" : "largest", reversed);
+  attribute(&f, "sorted", 1);
   TT_CHECK_INT_EQ((keep == shape[1] ? tt_kernel_sort : tt_kernel_topk)(&f), TT_CALL_DONE);
   check_order(&f, reversed, __LINE__);
   frame_free(&f);
 }
 
-TT_TEST(sort_and_topk_are_stable) {
+/* Each element of a lane by its place in the sorted one. */
+TT_TEST(single_elements_of_the_sorted) {
+  for (int64_t n = 1; n < 60; n += 3) {
+    tt_array x = array(TT_I32, 3, 1, n, 2);
+    for (int64_t k = 1; k <= n; k++) {
+      tt_frame f = {0};
+      operand(&f, array(TT_I32, 3, 1, n, 2));
+      memcpy(f.operands[0].data, x.data, (size_t)n * 2 * sizeof(int32_t));
+      result(&f, array(TT_I32, 3, 1, 1, 2));
+      result(&f, array(TT_I64, 3, 1, 1, 2));
+      attribute(&f, "k", k);
+      TT_CHECK_INT_EQ(tt_kernel_kth(&f), TT_CALL_DONE);
+      for (int64_t lane = 0; lane < 2; lane++) {
+        const int32_t *all = x.data, value = ((int32_t *)f.results[0].data)[lane];
+        int64_t less = 0, equal = 0;
+        for (int64_t i = 0; i < n; i++) {
+          less += all[2 * i + lane] < value;
+          equal += all[2 * i + lane] == value;
+        }
+        TT_CHECK(less < k && k <= less + equal);
+        TT_CHECK_INT_EQ(all[2 * ((int64_t *)f.results[1].data)[lane] + lane], value);
+      }
+      frame_free(&f);
+    }
+    free(x.data);
+  }
+}
+
+TT_TEST(sort_is_stable_and_topk_selects) {
   static const tt_dtype dtypes[] = {TT_BOOL, TT_U8, TT_I8, TT_I16, TT_I32, TT_I64, TT_BF16, TT_F32, TT_F64};
   for (int s = 0; s < SHAPES; s++) {
     for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++) {
@@ -307,8 +337,16 @@ TT_TEST(wrong_calls_are_refused) {
   expect_refusals(tt_kernel_sort, &f);
   f.attribute_count = 0;
   attribute(&f, "largest", 1);
-  expect_refusals(tt_kernel_topk, &f);
   expect_refusals(tt_kernel_extremes, &f);
+  attribute(&f, "sorted", 1);
+  expect_refusals(tt_kernel_topk, &f);
+  frame_free(&f);
+  f = (tt_frame){0};
+  operand(&f, array(TT_F32, 3, 2, 9, 2));
+  result(&f, array(TT_F32, 3, 2, 1, 2));
+  result(&f, array(TT_I64, 3, 2, 1, 2));
+  attribute(&f, "k", 9);
+  expect_refusals(tt_kernel_kth, &f);
   frame_free(&f);
   f = (tt_frame){0};
   for (int i = 0; i < 2; i++) operand(&f, array(TT_F32, 3, 2, 9, 2));

@@ -46,11 +46,11 @@ typedef struct lanes {
   key_type type;
   uint64_t flip; /* all ones of the key's width when the greatest comes first */
   int64_t n, keep, out_lane, out_step;
+  bool sorted;
   const void *x; /* a lane lies in one piece; results are out_step apart, from out_lane on */
   void *values;
   int64_t *positions;
-  void *pairs; /* two arrays of `room` pairs */
-  int64_t room;
+  void *pairs;
 } lanes;
 
 enum { BLOCK = 512 };
@@ -133,12 +133,17 @@ static inline void put(const lanes *s, int64_t lane, int64_t place, uint64_t key
   }
 }
 
+/* Where CPU PyTorch keeps a heap of the best. */
+static bool is_few(int64_t keep, int64_t n) { return keep <= n / 64; }
+
 /* Sorting and selecting with keys of 32 bits, and once more with 64. */
 #define BITS 32
 #include "kernels/sort_pairs.h"
+#include "kernels/select_pairs.h"
 #undef BITS
 #define BITS 64
 #include "kernels/sort_pairs.h"
+#include "kernels/select_pairs.h"
 #undef BITS
 
 /* ---- the kernels --------------------------------------------------------------------------------------------- */
@@ -158,41 +163,45 @@ static void copy_tile(int bits, void *to, const void *from, int64_t at, int64_t 
   }
 }
 
-static void order_lane(lanes *s, int64_t lane, bool wide) {
-  if (s->room < s->n) (wide ? select_lane_64 : select_lane_32)(s, lane);
-  else (wide ? sort_lane_64 : sort_lane_32)(s, lane);
-}
+typedef enum task { TASK_SORT, TASK_SELECT, TASK_SELECT_ONE, TASK_COUNT } task;
+typedef void (*lane_fn)(const lanes *s, int64_t lane);
+static const lane_fn lane_fns[TASK_COUNT][2] = {
+    {sort_lane_32, sort_lane_64}, {select_lane_32, select_lane_64}, {select_one_32, select_one_64}};
 
-static void order_all(lanes *s, const tt_array *x, void *tile, bool wide) {
+static void order_all(lanes *s, const tt_array *x, int64_t keep, void *tile, lane_fn order) {
   int64_t outer = x->dims[0], n = x->dims[1], inner = x->dims[2];
   for (int64_t o = 0; o < outer; o++) {
     for (int64_t i = 0; i < inner; i += TILE) {
       int64_t count = inner - i < TILE ? inner - i : TILE;
       if (tile) copy_tile(s->type.bits, tile, x->data, o * n * inner + i, n, inner, count);
       for (int64_t j = 0; j < count; j++) {
-        s->out_lane = o * s->keep * inner + i + j;
-        order_lane(s, tile ? j * n : o * n, wide);
+        s->out_lane = o * keep * inner + i + j;
+        order(s, tile ? j * n : o * n);
       }
     }
   }
 }
 
-/* Sorts every lane of x [o, n, i] and keeps the first `keep`. */
-static tt_outcome order_lanes(const tt_frame *f, int64_t keep, bool descending) {
-  enum { SPARE = 16 };
+/* How many pairs a lane needs room for: sorting goes back and forth between two arrays. */
+static int64_t pairs_for(task what, int64_t keep, int64_t n) {
+  return what == TASK_SORT ? 2 * n : what == TASK_SELECT && is_few(keep, n) ? keep : n;
+}
+
+/* Every lane of x [o, n, i]: sorted; the first `keep` of the sorted; or the one at keep - 1 of the sorted. */
+static tt_outcome order_lanes(const tt_frame *f, task what, int64_t keep, bool descending, bool sorted) {
   const tt_array *x = &f->operands[0];
   int64_t n = x->dims[1], inner = x->dims[2];
-  lanes s = {.n = n, .keep = keep, .out_step = inner, .x = x->data, .values = f->results[0].data,
-             .positions = f->results[1].data, .room = keep < n / 4 && 2 * keep + SPARE < n ? 2 * keep + SPARE : n};
+  lanes s = {.n = n, .keep = keep, .sorted = sorted, .out_step = inner, .x = x->data, .values = f->results[0].data,
+             .positions = f->results[1].data};
   if (!key_type_of(x->dtype, &s.type)) return TT_CALL_IS_WRONG;
   if (x->numel == 0 || keep == 0) return TT_CALL_DONE;
   if (descending) s.flip = UINT64_MAX >> (64 - s.type.bits);
   bool wide = s.type.bits == 64 || n > UINT32_MAX;
   void *tile = inner > 1 ? tt_scratch_get(n, TILE * (size_t)s.type.bits / 8) : NULL;
-  s.pairs = tt_scratch_get(s.room, 2 * (wide ? sizeof(pair64) : sizeof(pair32)));
+  s.pairs = tt_scratch_get(pairs_for(what, keep, n), wide ? sizeof(pair64) : sizeof(pair32));
   bool fits = s.pairs && (tile || inner == 1);
   if (tile) s.x = tile;
-  if (fits) order_all(&s, x, tile, wide);
+  if (fits) order_all(&s, x, f->results[0].dims[1], tile, lane_fns[what][wide]);
   tt_scratch_put(tile);
   tt_scratch_put(s.pairs);
   return fits ? TT_CALL_DONE : TT_CALL_LACKS_MEMORY;
@@ -210,11 +219,19 @@ tt_outcome tt_kernel_sort(const tt_frame *f) {
   int64_t descending, keep;
   if (!results_fit(f, &keep) || keep != f->operands[0].dims[1]) return TT_CALL_IS_WRONG;
   if (!tt_frame_attribute(f, "descending", &descending)) return TT_CALL_IS_WRONG;
-  return order_lanes(f, keep, descending);
+  return order_lanes(f, TASK_SORT, keep, descending, true);
 }
 
 tt_outcome tt_kernel_topk(const tt_frame *f) {
-  int64_t largest, keep;
-  if (!results_fit(f, &keep) || !tt_frame_attribute(f, "largest", &largest)) return TT_CALL_IS_WRONG;
-  return order_lanes(f, keep, largest);
+  int64_t largest, sorted, keep;
+  if (!results_fit(f, &keep) || !tt_frame_attribute(f, "largest", &largest) || !tt_frame_attribute(f, "sorted", &sorted))
+    return TT_CALL_IS_WRONG;
+  return order_lanes(f, TASK_SELECT, keep, largest, sorted);
+}
+
+tt_outcome tt_kernel_kth(const tt_frame *f) {
+  int64_t k, one;
+  if (!results_fit(f, &one) || one != 1 || !tt_frame_attribute(f, "k", &k)) return TT_CALL_IS_WRONG;
+  if (k < 1 || k > f->operands[0].dims[1]) return TT_CALL_IS_WRONG;
+  return order_lanes(f, TASK_SELECT_ONE, k, false, true);
 }

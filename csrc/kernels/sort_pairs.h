@@ -70,37 +70,20 @@ static void NAME(put_first)(const lanes *s, int64_t lane, const PAIR *sorted) {
   for (int64_t i = 0; i < s->keep; i++) put(s, lane, i, sorted[i].key, (int64_t)sorted[i].at);
 }
 
-static void NAME(sort_lane)(const lanes *s, int64_t lane) {
+/* The pairs of a lane's first n elements. */
+static void NAME(read_pairs)(const lanes *s, int64_t lane, int64_t n) {
   PAIR *pairs = s->pairs;
   uint64_t keys[BLOCK];
-  for (int64_t first = 0; first < s->n; first += BLOCK) {
-    int64_t n = read_keys(s, lane, first, keys);
-    for (int64_t i = 0; i < n; i++) pairs[first + i] = (PAIR){(WORD)keys[i], (WORD)(first + i)};
+  for (int64_t first = 0; first < n; first += BLOCK) {
+    int64_t count = read_keys(s, lane, first, keys);
+    for (int64_t i = 0; i < count && first + i < n; i++) pairs[first + i] = (PAIR){(WORD)keys[i], (WORD)(first + i)};
   }
-  NAME(put_first)(s, lane, NAME(sort_pairs)(pairs, pairs + s->room, s->n, s->type.bits));
 }
 
-/* Pairs that come before the worst of the best so far gather until the room is full, then the best are chosen anew.
- * Equal keys come in the order of their positions, so a later one never displaces an earlier one. */
-static void NAME(select_lane)(const lanes *s, int64_t lane) {
-  PAIR *best = s->pairs, *other = best + s->room;
-  uint64_t keys[BLOCK], limit = 0;
-  int64_t held = 0;
-  bool limited = false;
-  for (int64_t first = 0; first < s->n; first += BLOCK) {
-    int64_t n = read_keys(s, lane, first, keys);
-    for (int64_t i = 0; (i = limited ? find_below(keys, i, n, limit) : i) < n; i++) {
-      best[held++] = (PAIR){(WORD)keys[i], (WORD)(first + i)};
-      if (held < s->room) continue;
-      PAIR *sorted = NAME(sort_pairs)(best, other, held, s->type.bits);
-      if (sorted != best) other = best;
-      best = sorted;
-      held = s->keep;
-      limit = best[held - 1].key;
-      limited = true;
-    }
-  }
-  NAME(put_first)(s, lane, NAME(sort_pairs)(best, other, held, s->type.bits));
+static void NAME(sort_lane)(const lanes *s, int64_t lane) {
+  PAIR *pairs = s->pairs;
+  NAME(read_pairs)(s, lane, s->n);
+  NAME(put_first)(s, lane, NAME(sort_pairs)(pairs, pairs + s->n, s->n, s->type.bits));
 }
 
 #undef NAME

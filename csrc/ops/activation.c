@@ -27,7 +27,7 @@ hlo_value tt_softplus(hlo_builder *b, hlo_value x) {
 /* ---- relu and its kin ---------------------------------------------------------------------------------------- */
 
 static hlo_value relu(hlo_builder *b, hlo_value x) {
-  if (!tt_dtype_is_bool(tt_dtype_of(x))) return hlo_max(b, x, tt_zero(b, x));
+  if (!tt_dtype_is_bool(tt_dtype_of(x))) return tt_at_least(b, x, tt_zero(b, x));
   return hlo_fail(b, TT_INVALID_ARGUMENT, "Boolean inputs not supported for relu");
 }
 
@@ -69,13 +69,10 @@ static hlo_value middle_slope(tt_lower *l, int lower, tt_dtype t) {
   return tt_times(l->b, sum, 0.5);
 }
 
-/* (grad, self, noise, lower, upper, training, self_is_result). A span of at most 1e-6 counts as no randomness. */
+/* (grad, self, noise, lower, upper, training, self_is_result) */
 static hlo_value rrelu_backward(tt_lower *l, const hlo_value *x) {
-  hlo_builder *b = l->b;
-  hlo_value fixed = leaky(b, x[1], x[0], middle_slope(l, 3, l->dtype));
-  if (!tt_bool_arg(l, 5)) return fixed;
-  hlo_value span = hlo_sub(b, tt_number_arg(l, 4, TT_F32), tt_number_arg(l, 3, TT_F32));
-  return hlo_select(b, tt_is(b, span, HLO_GT, 1e-6), hlo_mul(b, x[0], x[2]), fixed);
+  if (tt_bool_arg(l, 5)) return hlo_mul(l->b, x[0], x[2]);
+  return leaky(l->b, x[1], x[0], middle_slope(l, 3, l->dtype));
 }
 
 /* ---- elu, celu ----------------------------------------------------------------------------------------------- */
@@ -138,7 +135,10 @@ static hlo_value hardtanh(tt_lower *l, const hlo_value *x) {
   if (tt_dtype_is_bool(l->dtype)) {
     return hlo_fail(l->b, TT_INVALID_ARGUMENT, "Bool inputs not supported for hardtanh");
   }
-  return hlo_min(l->b, hlo_max(l->b, x[0], bound(l, 1, -1)), bound(l, 2, 1));
+  if (l->dtype == TT_U8 && (!tt_arg_given(l, 1) || tt_number_is(l, 1, -1))) {
+    return hlo_fail(l->b, TT_INVALID_ARGUMENT, "cannot do hardtanh on an unsigned type with negative limits");
+  }
+  return tt_at_most(l->b, tt_at_least(l->b, x[0], bound(l, 1, -1)), bound(l, 2, 1));
 }
 
 static hlo_value hardtanh_backward(tt_lower *l, const hlo_value *x) {
@@ -161,7 +161,7 @@ static hlo_value hardsigmoid_backward(hlo_builder *b, hlo_value grad, hlo_value 
 }
 
 static hlo_value hardswish_backward(hlo_builder *b, hlo_value grad, hlo_value x) {
-  hlo_value inner = hlo_mul(b, grad, tt_plus(b, tt_times(b, x, 1.0 / 3), 0.5));
+  hlo_value inner = hlo_mul(b, grad, tt_plus(b, hlo_div(b, x, hlo_like_i64(b, x, 3)), 0.5));
   hlo_value upper = hlo_select(b, tt_is(b, x, HLO_GE, 3), grad, inner);
   return hlo_select(b, tt_is(b, x, HLO_LE, -3), tt_zero(b, grad), upper);
 }
@@ -309,6 +309,11 @@ static void lower_glu(tt_lower *l) {
 static void lower_glu_backward(tt_lower *l) {
   hlo_builder *b = l->b;
   glu_parts p;
+  tt_dtype t = (tt_dtype)tt_tensor_arg_meta(l, 1)->dtype;
+  if (tt_dtype_is_integral(t)) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "result type Float can't be cast to the desired output type %s", tt_dtype_scalar_name(t));
+    return;
+  }
   if (!glu_split(l, 1, 2, &p)) return;
   hlo_value to_value = hlo_mul(b, wide_arg(l, 0), p.gate);
   hlo_value to_gate = hlo_mul(b, hlo_mul(b, to_value, tt_from(b, 1, p.gate)), p.value);
@@ -337,7 +342,7 @@ TT_OP_FAMILY(
     TT_POINTWISE("hardshrink_backward", 2, shrink_backward, TT_TYPES_SAME),
     TT_POINTWISE("softshrink_backward", 2, shrink_backward, TT_TYPES_SAME),
     TT_UNARY("sigmoid", hlo_logistic, TT_TYPES_FLOAT), TT_BINARY("sigmoid_backward", sigmoid_backward, TT_TYPES_SAME),
-    TT_UNARY("tanh", hlo_tanh, TT_TYPES_FLOAT), TT_BINARY("tanh_backward", tanh_backward, TT_TYPES_SAME),
+    TT_BINARY("tanh_backward", tanh_backward, TT_TYPES_SAME),
     TT_UNARY("silu", silu, TT_TYPES_SAME), TT_BINARY("silu_backward", silu_backward, TT_TYPES_SAME),
     TT_UNARY("mish", mish, TT_TYPES_SAME), TT_BINARY("mish_backward", mish_backward, TT_TYPES_SAME),
     TT_POINTWISE("softplus", 1, softplus, TT_TYPES_SAME),
@@ -345,4 +350,4 @@ TT_OP_FAMILY(
     TT_ROW("log_sigmoid_forward", lower_log_sigmoid, .flags = TT_OP_PRESERVE),
     TT_BINARY("log_sigmoid_backward", log_sigmoid_backward, TT_TYPES_SAME),
     TT_POINTWISE("gelu", 1, gelu, TT_TYPES_SAME), TT_POINTWISE("gelu_backward", 2, gelu_backward, TT_TYPES_SAME),
-    TT_ROW("glu", lower_glu), TT_ROW("glu_backward", lower_glu_backward));
+    TT_ROW("glu", lower_glu), TT_ROW("glu_backward", lower_glu_backward, .flags = TT_OP_OWN_LAYOUT));

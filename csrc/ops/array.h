@@ -70,6 +70,16 @@ hlo_value tt_scatter_along(tt_lower *l, hlo_value base, hlo_value index, hlo_val
 hlo_value tt_scatter(tt_lower *l, hlo_value base, hlo_value index, hlo_value updates, const hlo_scatter_spec *spec,
                      int reducer);
 
+/* ---- order ------------------------------------------------------------------------------------------------------- */
+
+/* Sorted values and their positions (i32 or i64), stable; NaN is the greatest. x is at least one-dimensional. */
+void tt_sort_along(tt_lower *l, hlo_value x, int dim, bool descending, hlo_value *out);
+/* How many elements of a sorted sequence ([n], or [..., n] with the values' leading dimensions) come before each value, as
+ * i32: the first place where it is >= value, or > value if `right`. sorter (or none) tells the order to read it in. */
+hlo_value tt_bisect(tt_lower *l, hlo_value sequence, hlo_value sorter, hlo_value values, bool right);
+/* `steps` numbers from start to end (0-dim), from both ends to the middle, as PyTorch computes them. */
+hlo_value tt_spaced(tt_lower *l, hlo_value start, hlo_value end, int64_t steps);
+
 /* ---- scans ------------------------------------------------------------------------------------------------------- */
 
 /* Inclusive scan of n arrays of one shape along dim. The body gets n left and n right arrays of equal shape and gives n

@@ -76,8 +76,9 @@ static void batch_norm(tt_lower *l, const form *f) {
   }
   hlo_value invstd = inverse_root(l, variance, eps);
   tt_result(l, tt_cast(l, transform(l, x, mean, invstd, 1, 2), dtype));
-  tt_result(l, mean);
-  tt_result(l, invstd);
+  hlo_value nothing = hlo_full_i64(b, tt_elem(x), 1, tt_zeros, 0); /* only a training backward looks at what is saved */
+  tt_result(l, f->training ? mean : nothing);
+  tt_result(l, f->training ? invstd : nothing);
   if (f->reserve) tt_result(l, hlo_full_i64(b, TT_U8, 1, tt_zeros, 0));
   for (int i = 0; i < 2; i++) {
     int arg = i ? f->var : f->mean;
@@ -245,21 +246,23 @@ static void lower_backward_elemt(tt_lower *l) {
   tt_result(l, tt_cast(l, hlo_mul(b, dx, per_channel(l, scale, x)), (tt_dtype)tt_tensor_arg_meta(l, 1)->dtype));
 }
 
+enum { OUTPUT = TT_OP_CHANNELS_LAST | TT_OP_OWN_LAYOUT };
+
 TT_OP_FAMILY(batch_norm,
-    TT_ROW("native_batch_norm", lower_native, .flags = TT_OP_CHANNELS_LAST),
-    TT_ROW("_native_batch_norm_legit", lower_native, .flags = TT_OP_CHANNELS_LAST),
-    TT_ROW("_native_batch_norm_legit.no_stats", lower_no_stats, .flags = TT_OP_CHANNELS_LAST),
-    TT_ROW("_native_batch_norm_legit_no_training", lower_no_training, .flags = TT_OP_CHANNELS_LAST),
-    TT_ROW("_native_batch_norm_legit_functional", lower_functional, .flags = TT_OP_CHANNELS_LAST),
-    TT_ROW("_batch_norm_with_update", lower_with_update, .flags = TT_OP_CHANNELS_LAST),
-    TT_ROW("_batch_norm_no_update", lower_no_update, .flags = TT_OP_CHANNELS_LAST),
-    TT_ROW("_batch_norm_with_update_functional", lower_with_update_functional, .flags = TT_OP_CHANNELS_LAST),
-    TT_ROW("native_batch_norm_backward", lower_backward, .flags = TT_OP_CHANNELS_LAST),
-    TT_ROW("batch_norm_backward", lower_backward, .flags = TT_OP_CHANNELS_LAST),
+    TT_ROW("native_batch_norm", lower_native, .flags = OUTPUT),
+    TT_ROW("_native_batch_norm_legit", lower_native, .flags = OUTPUT),
+    TT_ROW("_native_batch_norm_legit.no_stats", lower_no_stats, .flags = OUTPUT),
+    TT_ROW("_native_batch_norm_legit_no_training", lower_no_training, .flags = OUTPUT),
+    TT_ROW("_native_batch_norm_legit_functional", lower_functional, .flags = OUTPUT),
+    TT_ROW("_batch_norm_with_update", lower_with_update, .flags = OUTPUT),
+    TT_ROW("_batch_norm_no_update", lower_no_update, .flags = OUTPUT),
+    TT_ROW("_batch_norm_with_update_functional", lower_with_update_functional, .flags = OUTPUT),
+    TT_ROW("native_batch_norm_backward", lower_backward, .flags = OUTPUT, .like = 1),
+    TT_ROW("batch_norm_backward", lower_backward, .flags = OUTPUT, .like = 1),
     TT_ROW("batch_norm_stats", lower_stats),
     TT_ROW("batch_norm_update_stats", lower_update_stats),
-    TT_ROW("batch_norm_elemt", lower_elemt, .flags = TT_OP_CHANNELS_LAST),
+    TT_ROW("batch_norm_elemt", lower_elemt, .flags = OUTPUT),
     TT_ROW("batch_norm_gather_stats", lower_gather_stats),
     TT_ROW("batch_norm_gather_stats_with_counts", lower_gather_stats),
     TT_ROW("batch_norm_backward_reduce", lower_backward_reduce),
-    TT_ROW("batch_norm_backward_elemt", lower_backward_elemt, .flags = TT_OP_CHANNELS_LAST));
+    TT_ROW("batch_norm_backward_elemt", lower_backward_elemt, .flags = OUTPUT, .like = 1));

@@ -1,4 +1,4 @@
-/* Bessel functions, plain and modified. Near 0 each is a Chebyshev series in x or x^2 (with the logarithm's term taken
+/* Bessel functions, plain and modified, and Airy's. Near 0 each is a Chebyshev series in x or x^2 (with the logarithm's term taken
  * apart); far out it is an amplitude and a phase, or an exponential, whose slowly varying factors are series in 8/x. */
 #include "ops/pointwise.h"
 
@@ -57,17 +57,20 @@ static hlo_value scaled_k(hlo_builder *b, hlo_value x, hlo_value near, int far_c
   return hlo_select(b, hlo_or(b, tt_is_negative(b, x), tt_is_nan(b, x)), hlo_like_f64(b, x, NAN), y);
 }
 
+/* Not the logarithm of the half, which may be subnormal. */
+static hlo_value log_of_half(hlo_builder *b, hlo_value x) { return tt_plus(b, hlo_log(b, x), -M_LN2); }
+
 static hlo_value half_square(hlo_builder *b, hlo_value x) { return tt_plus(b, tt_times(b, tt_square(b, x), 0.5), -1); }
 
 static hlo_value k0_of(hlo_builder *b, hlo_value x, bool scaled) {
   hlo_value rest = TT_CHEBYSHEV(b, half_square(b, x), k0_near_table);
-  hlo_value near = hlo_sub(b, rest, hlo_mul(b, hlo_log(b, tt_times(b, x, 0.5)), i0(b, x)));
+  hlo_value near = hlo_sub(b, rest, hlo_mul(b, log_of_half(b, x), i0(b, x)));
   return scaled_k(b, x, near, TT_TABLE(k0_far_table), scaled);
 }
 
 static hlo_value k1_of(hlo_builder *b, hlo_value x, bool scaled) {
   hlo_value rest = hlo_div(b, TT_CHEBYSHEV(b, half_square(b, x), k1_near_table), x);
-  hlo_value near = hlo_add(b, rest, hlo_mul(b, hlo_log(b, tt_times(b, x, 0.5)), i1(b, x)));
+  hlo_value near = hlo_add(b, rest, hlo_mul(b, log_of_half(b, x), i1(b, x)));
   return scaled_k(b, x, near, TT_TABLE(k1_far_table), scaled);
 }
 
@@ -110,9 +113,10 @@ static hlo_value j0_(hlo_builder *b, hlo_value x) {
 }
 
 static hlo_value j1_(hlo_builder *b, hlo_value x) {
-  hlo_value size = hlo_abs(b, x), near = hlo_mul(b, size, TT_CHEBYSHEV(b, near_variable(b, size), j1_near_table));
-  hlo_value y = hlo_select(b, is_near(b, size), near, far_wave_1(b, size).cosine);
-  return hlo_select(b, tt_is_nan(b, x), x, hlo_select(b, tt_is_negative(b, x), hlo_neg(b, y), y));
+  hlo_value size = hlo_abs(b, x), near = hlo_mul(b, x, TT_CHEBYSHEV(b, near_variable(b, size), j1_near_table));
+  hlo_value far = far_wave_1(b, size).cosine;
+  far = hlo_select(b, tt_is_negative(b, x), hlo_neg(b, far), far);
+  return hlo_select(b, tt_is_nan(b, x), x, hlo_select(b, is_near(b, size), near, far));
 }
 
 /* The second kind: NaN left of 0, -infinity at 0. */
@@ -139,9 +143,33 @@ static hlo_value y1_(hlo_builder *b, hlo_value x) {
 
 #define FLOAT(name, fn) TT_UNARY(name, fn, TT_TYPES_FLOAT)
 
+/* ---- Airy ---------------------------------------------------------------------------------------------------- */
+
+/* Ai: a series near 0; exponential decay right of it, waves left of it, whose factors are series in the reciprocal of
+ * zeta = 2/3 |x|^(3/2). */
+static hlo_value airy_ai(hlo_builder *b, hlo_value x) {
+  const double low = -3, high = 2, right_zeta = pow(high, 1.5) * 2 / 3, left_zeta = pow(-low, 1.5) * 2 / 3;
+  hlo_value lows = hlo_like_f64(b, x, low), highs = hlo_like_f64(b, x, high);
+  hlo_value middle = hlo_min(b, hlo_max(b, x, lows), highs);
+  hlo_value near = TT_CHEBYSHEV(b, tt_times(b, tt_plus(b, middle, -(high + low) / 2), 2 / (high - low)), airy_near_table);
+  hlo_value size = hlo_select(b, tt_is_negative(b, x), hlo_neg(b, hlo_min(b, x, lows)), hlo_max(b, x, highs));
+  hlo_value zeta = tt_times(b, hlo_mul(b, size, hlo_sqrt(b, size)), 2.0 / 3), root = hlo_sqrt(b, hlo_sqrt(b, size));
+  hlo_value t = tt_plus(b, hlo_div(b, hlo_like_f64(b, zeta, 2 * right_zeta), zeta), -1);
+  hlo_value decay = hlo_mul(b, hlo_exp(b, hlo_neg(b, zeta)), TT_CHEBYSHEV(b, t, airy_decay_table));
+  decay = hlo_div(b, decay, tt_times(b, root, 2 * sqrt(M_PI)));
+  t = tt_plus(b, hlo_div(b, hlo_like_f64(b, zeta, 2 * left_zeta), zeta), -1);
+  hlo_value sine = TT_CHEBYSHEV(b, t, airy_sine_table), cosine = hlo_div(b, TT_CHEBYSHEV(b, t, airy_cosine_table), zeta);
+  hlo_value angle = tt_plus(b, zeta, M_PI / 4);
+  hlo_value waves = hlo_sub(b, hlo_mul(b, hlo_sin(b, angle), sine), hlo_mul(b, hlo_cos(b, angle), cosine));
+  waves = hlo_div(b, waves, tt_times(b, root, sqrt(M_PI)));
+  hlo_value y = hlo_select(b, tt_is(b, x, HLO_LT, low), waves, hlo_select(b, tt_is(b, x, HLO_GT, high), decay, near));
+  hlo_value undefined = hlo_or(b, tt_is_nan(b, x), tt_is(b, hlo_abs(b, x), HLO_EQ, INFINITY)); /* as PyTorch has it */
+  return hlo_select(b, undefined, hlo_like_f64(b, x, NAN), y);
+}
+
 TT_OP_FAMILY(bessel, FLOAT("i0", i0), FLOAT("special_i0e", i0e), FLOAT("special_i1", i1), FLOAT("special_i1e", i1e),
              FLOAT("special_modified_bessel_i0", i0), FLOAT("special_modified_bessel_i1", i1),
              FLOAT("special_modified_bessel_k0", k0), FLOAT("special_modified_bessel_k1", k1),
              FLOAT("special_scaled_modified_bessel_k0", k0e), FLOAT("special_scaled_modified_bessel_k1", k1e),
              FLOAT("special_bessel_j0", j0_), FLOAT("special_bessel_j1", j1_), FLOAT("special_bessel_y0", y0_),
-             FLOAT("special_bessel_y1", y1_));
+             FLOAT("special_bessel_y1", y1_), FLOAT("special_airy_ai", airy_ai));

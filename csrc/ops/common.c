@@ -1,4 +1,5 @@
 /* What many lowerings share: casts, type promotion, shapes, matmul, reductions. */
+#include <math.h>
 #include <string.h>
 
 #include "base/strbuf.h"
@@ -6,10 +7,30 @@
 
 /* ---- casts -------------------------------------------------------------------------------------------------- */
 
-/* C++ on the CPU: truncation, and what does not fit a narrow type wraps (StableHLO saturates instead). */
+/* i1: x >= 2^bits. */
+static hlo_value reaches(hlo_builder *b, hlo_value x, int bits) {
+  return hlo_compare(b, HLO_GE, x, hlo_like_f64(b, x, ldexp(1, bits)));
+}
+
+/* Truncated to I32 or I64. What does not fit becomes the lowest number, as on x86 (StableHLO saturates, NaN gives 0). */
+static hlo_value truncate_as_x86(hlo_builder *b, hlo_value x, tt_dtype dtype) {
+  int bits = dtype == TT_I32 ? 31 : 63;
+  hlo_value fits = hlo_compare(b, HLO_LT, x, hlo_like_f64(b, x, ldexp(1, bits)));
+  return hlo_select(b, fits, hlo_convert(b, x, dtype), hlo_scalar_lowest(b, dtype));
+}
+
+/* C++ leaves open what becomes of a number that does not fit. This is what CPU PyTorch gives on x86: narrow types keep the low
+ * bits of a wider one, which is I32 or I64 as the compiler likes; U64 takes its upper half apart. */
 static hlo_value float_to_int(hlo_builder *b, hlo_value x, tt_dtype dtype) {
-  bool wraps = tt_dtype_bytes(dtype) < 4 || dtype == TT_U32;
-  return hlo_convert(b, wraps ? hlo_convert(b, x, TT_I64) : x, dtype);
+  if (hlo_failed(b)) return x;
+  if (tt_dtype_bytes(x.type->dtype) < 4) x = hlo_convert(b, x, TT_F32); /* has no 2^63 */
+  if (dtype == TT_U64) {
+    hlo_value low = hlo_convert(b, truncate_as_x86(b, x, TT_I64), TT_U64);
+    hlo_value rest = truncate_as_x86(b, hlo_sub(b, x, hlo_like_f64(b, x, 0x1p63)), TT_I64);
+    return hlo_select(b, reaches(b, x, 63), hlo_xor(b, hlo_convert(b, rest, TT_U64), hlo_scalar_i64(b, TT_U64, INT64_MIN)), low);
+  }
+  bool by_i32 = dtype == TT_I8 || dtype == TT_I16 || dtype == TT_U16 || dtype == TT_I32;
+  return hlo_convert(b, truncate_as_x86(b, x, by_i32 ? TT_I32 : TT_I64), dtype);
 }
 
 hlo_value tt_cast(tt_lower *l, hlo_value x, tt_dtype dtype) {

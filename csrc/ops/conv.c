@@ -368,5 +368,5 @@ TT_OP_FAMILY(conv,
   TT_ROW("convolution_overrideable", lower_convolution, .flags = CONV),
   TT_ROW("_convolution", lower_convolution, .flags = CONV),
   TT_ROW("_convolution.deprecated", lower_convolution, .flags = CONV),
-  TT_ROW("convolution_backward", lower_convolution_backward, .flags = CONV),
-  TT_ROW("convolution_backward_overrideable", lower_convolution_backward_overrideable, .flags = CONV));
+  TT_ROW("convolution_backward", lower_convolution_backward, .flags = CONV, .like = 1),
+  TT_ROW("convolution_backward_overrideable", lower_convolution_backward_overrideable, .flags = CONV, .like = 1));

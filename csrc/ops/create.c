@@ -2,6 +2,7 @@
  * in the destination's dtype, as PyTorch does, and sees only the arguments before `out`. */
 #include <math.h>
 
+#include "ops/array.h"
 #include "ops/pieces.h"
 
 /* ---- dtypes ------------------------------------------------------------------------------------------------- */
@@ -108,19 +109,26 @@ static hlo_value bound(tt_lower *l, int arg, tt_dtype dtype, tt_dtype wide) {
   return tt_cast(l, tt_cast(l, tt_operand(l, arg, TT_F64), dtype), wide);
 }
 
-/* From both ends to the middle, as PyTorch computes it. Returns values in `wide`. */
-static hlo_value spaced(tt_lower *l, tt_dtype dtype, tt_dtype wide, int64_t steps) {
-  hlo_value start = bound(l, 0, dtype, wide), end = bound(l, 1, dtype, wide);
+/* a + b * c; on a CPU float32 is rounded once, as by the fused instruction that PyTorch's loop uses there. */
+static hlo_value fused_add(tt_lower *l, hlo_value a, hlo_value b, hlo_value c) {
+  if (!l->is_cpu || tt_elem(a) != TT_F32) return hlo_add(l->b, hlo_mul(l->b, b, c), a);
+  hlo_value product = hlo_mul(l->b, hlo_convert(l->b, b, TT_F64), hlo_convert(l->b, c, TT_F64));
+  return hlo_convert(l->b, hlo_add(l->b, product, hlo_convert(l->b, a, TT_F64)), TT_F32);
+}
+
+hlo_value tt_spaced(tt_lower *l, hlo_value start, hlo_value end, int64_t steps) {
+  tt_dtype wide = tt_elem(start), real = tt_dtype_real(wide);
   if (steps == 1) return hlo_broadcast_to(l->b, start, 1, &steps);
-  tt_dtype real = tt_dtype_real(wide);
   hlo_value i = hlo_iota(l->b, TT_I64, 1, &steps, 0);
   hlo_value back = hlo_sub(l->b, hlo_scalar_i64(l->b, TT_I64, steps - 1), i);
   hlo_value step = hlo_div(l->b, hlo_sub(l->b, end, start), hlo_scalar_f64(l->b, wide, (double)(steps - 1)));
-  hlo_value low = hlo_convert(l->b, hlo_convert(l->b, i, real), wide),
-            high = hlo_convert(l->b, hlo_convert(l->b, back, real), wide);
-  low = hlo_add(l->b, hlo_mul(l->b, low, step), start);
-  high = hlo_sub(l->b, end, hlo_mul(l->b, high, step));
+  hlo_value low = fused_add(l, start, hlo_convert(l->b, hlo_convert(l->b, i, real), wide), step);
+  hlo_value high = fused_add(l, end, hlo_convert(l->b, hlo_convert(l->b, back, real), wide), hlo_neg(l->b, step));
   return hlo_select(l->b, hlo_compare(l->b, HLO_LT, i, hlo_scalar_i64(l->b, TT_I64, steps / 2)), low, high);
+}
+
+static hlo_value spaced(tt_lower *l, tt_dtype dtype, tt_dtype wide, int64_t steps) {
+  return tt_spaced(l, bound(l, 0, dtype, wide), bound(l, 1, dtype, wide), steps);
 }
 
 static bool read_steps(tt_lower *l, int64_t *out) {

@@ -32,10 +32,10 @@ static void lower_norms(tt_lower *l, bool root) {
   for (int k = 0; k < tt_list_count(l, 0) && !hlo_failed(l->b); k++) {
     tt_dtype self = (tt_dtype)tt_list_tensor_meta(l, 0, k)->dtype;
     tt_dtype result = tt_dtype_real(tt_dtype_arg(l, 2, self));
-    if (!tt_dtype_is_float(result)) {
+    if (!tt_dtype_is_float(tt_dtype_real(self)) || !tt_dtype_is_float(result)) {
       hlo_fail(l->b, TT_INVALID_ARGUMENT,
                "linalg.vector_norm: Expected a floating point or complex tensor as input. Got %s",
-               tt_dtype_scalar_name(self));
+               tt_dtype_scalar_name(tt_dtype_is_float(tt_dtype_real(self)) ? result : self));
       return;
     }
     hlo_value x = sizes_of(l, tt_list_tensor(l, 0, k), result);
@@ -66,8 +66,8 @@ static void lower_powsum(tt_lower *l) { lower_norms(l, false); }
 TT_OP_FAMILY(
     foreach,
     ARITHMETIC("add"), ONE_TENSOR("add"), ARITHMETIC("sub"), ARITHMETIC("mul"), ONE_TENSOR("mul"), ARITHMETIC("div"),
-    ONE_TENSOR("div"), LISTS("maximum", "maximum", "maximum"), LISTS("minimum", "minimum", "minimum"),
-    LISTS("clamp_min", "maximum", "maximum"), LISTS("clamp_max", "minimum", "minimum"),
+    ONE_TENSOR("div"), LISTS("maximum", "maximum", "clamp_min"), LISTS("minimum", "minimum", "clamp_max"),
+    LISTS("clamp_min", "maximum", "clamp_min"), LISTS("clamp_max", "minimum", "clamp_max"),
     LISTS("pow", "pow.Tensor_Tensor", "pow.Tensor_Scalar"), TT_FOREACH("_foreach_pow.ScalarAndTensor", "pow.Scalar"),
     LISTS("lerp", "lerp.Tensor", "lerp.Scalar"), ADDC("addcmul"), ADDC("addcdiv"),
 

@@ -42,6 +42,8 @@ void tt_lower_foreach(tt_lower *l) {
   tt_arg *args = tt_arena_alloc(hlo_builder_arena(l->b), sizeof *args * (size_t)(call->arg_count + 1));
   for (int k = 0; k < count && !hlo_failed(l->b); k++) {
     for (int i = 0; i < call->arg_count; i++) args[i] = member_arg(&call->args[i], k);
+    if (row->types == TT_TYPES_REAL && call->write_count && tt_dtype_is_complex((tt_dtype)args[0].tensor.dtype))
+      hlo_fail(l->b, TT_INVALID_ARGUMENT, "In-place %s is not supported for complex tensors.", row->name);
     s->args = args;
     s->member = k;
     l->op = row;

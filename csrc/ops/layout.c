@@ -133,6 +133,12 @@ static void pointwise_strides(int count, const tt_tensor *const *operands, bool 
   }
 }
 
+/* As torch.empty_like: a tensor without gaps hands its strides on as they are, size-1 dimensions and empty tensors included. */
+static void preserved_strides(const tt_tensor *t, int rank, const int64_t *dims, int64_t *out_strides) {
+  if (is_dense(t) && rank > 0) memcpy(out_strides, t->strides, sizeof *out_strides * (size_t)rank);
+  else pointwise_strides(1, &t, true, rank, dims, out_strides);
+}
+
 /* tensor.suggest_memory_format() is channels-last (2d or 3d). Ambiguous strides count as contiguous. */
 static bool suggests_channels_last(const tt_tensor *t) {
   if ((t->rank != 4 && t->rank != 5) || t->strides[1] == 0) return false;
@@ -146,14 +152,21 @@ static bool suggests_channels_last(const tt_tensor *t) {
   return true;
 }
 
-static const tt_tensor *first_tensor(const tt_lower *l) {
-  for (int i = 0; i < l->state->call->arg_count; i++) {
+/* The tensor whose layout a row's results follow. */
+static const tt_tensor *like_tensor(const tt_lower *l) {
+  for (int i = l->op->like; i < l->state->call->arg_count; i++) {
     const tt_arg *a = tt_arg_at(l, i);
     if (a->kind == TT_ARG_TENSOR && a->tensor.storage) return &a->tensor;
     for (int k = 0; a->kind == TT_ARG_TENSORS && k < a->count; k++)
       if (a->tensors[k].storage) return &a->tensors[k];
   }
   return NULL;
+}
+
+static bool is_for_channels_last(const tt_lower *l, const tt_tensor *like) {
+  if (suggests_channels_last(like)) return true;
+  const tt_arg *weight = tt_arg_at(l, l->op->like + 1);
+  return l->op->flags & TT_OP_CONV && weight->kind == TT_ARG_TENSOR && suggests_channels_last(&weight->tensor);
 }
 
 static void operand_strides(const tt_lower *l, const hlo_type *type, int64_t *out_strides) {
@@ -180,6 +193,17 @@ static bool use_hint(const tt_lower *l, int result, const hlo_type *type, int64_
   return true;
 }
 
+/* PyTorch's meta kernel does not know the layout: the row says so, or a pointwise one has a 0-dim tensor among larger ones,
+ * of which its shape functions in Python make a contiguous result. */
+static bool knows_better(const tt_lower *l) {
+  if (l->op->flags & TT_OP_OWN_LAYOUT) return true;
+  for (int i = 0; i < l->op->operands && !(l->op->flags & TT_OP_ASK); i++) {
+    const tt_arg *a = tt_arg_at(l, i);
+    if (a->kind == TT_ARG_TENSOR && a->tensor.storage && a->tensor.rank == 0) return true;
+  }
+  return false;
+}
+
 void tt_layout_choose(const tt_lower *l, int result, const hlo_type *type, int64_t *out_strides) {
   if (l->state->by_columns && type->rank >= 2) {
     int order[TT_MAX_RANK];
@@ -187,16 +211,16 @@ void tt_layout_choose(const tt_lower *l, int result, const hlo_type *type, int64
     dense_strides(type->rank, type->dims, order, out_strides);
     return;
   }
-  if (!(l->op->flags & TT_OP_OWN_LAYOUT) && use_hint(l, result, type, out_strides)) return;
+  if (!knows_better(l) && use_hint(l, result, type, out_strides)) return;
   if (tt_op_is_pointwise(l->op)) {
     operand_strides(l, type, out_strides);
     return;
   }
   tt_view_contiguous_strides(type->rank, type->dims, out_strides);
-  const tt_tensor *first = first_tensor(l);
-  if (!first) return;
-  if ((l->op->flags & TT_OP_PRESERVE) && same_sizes(first, type->rank, type->dims))
-    pointwise_strides(1, &first, true, type->rank, type->dims, out_strides);
-  else if ((l->op->flags & TT_OP_CHANNELS_LAST) && first->rank == type->rank && suggests_channels_last(first))
+  const tt_tensor *like = like_tensor(l);
+  if (!like) return;
+  if ((l->op->flags & TT_OP_PRESERVE) && same_sizes(like, type->rank, type->dims))
+    preserved_strides(like, type->rank, type->dims, out_strides);
+  else if ((l->op->flags & TT_OP_CHANNELS_LAST) && like->rank == type->rank && is_for_channels_last(l, like))
     dense_strides(type->rank, type->dims, type->rank == 4 ? channels_last_2d : channels_last_3d, out_strides);
 }

@@ -320,11 +320,106 @@ static void lower_multi_margin_backward(tt_lower *l) {
   tt_result(l, hlo_reshape(b, slope, self->rank, self->sizes));
 }
 
+/* ---- multilabel margin ------------------------------------------------------------------------------------------- */
+
+/* Arrays are [N, T, C]: a sample's labels, which end at the first negative one, against its classes. */
+typedef struct labels {
+  int64_t batch, count; /* N; T and C are equal */
+  hlo_value input;      /* [N, C] */
+  hlo_value hit;        /* i1: the label names the class */
+  hlo_value used;       /* i1: the label counts */
+} labels;
+
+static bool labels_of(tt_lower *l, int input_arg, int target_arg, labels *out) {
+  hlo_builder *b = l->b;
+  const tt_tensor *x = tt_tensor_arg_meta(l, input_arg), *t = tt_tensor_arg_meta(l, target_arg);
+  bool fits = x->rank <= 2 && t->rank <= 2;
+  int64_t batch = x->rank == 2 ? x->sizes[0] : 1, count = x->rank ? x->sizes[x->rank - 1] : 1, targets = 1;
+  for (int d = 0; d < t->rank; d++) targets *= t->sizes[d];
+  fits = fits && targets == batch * count && (x->rank < 2 || (t->rank == 2 && t->sizes[0] == batch));
+  if (!fits) {
+    char got[2][256];
+    print_sizes(got[0], sizeof got[0], x);
+    print_sizes(got[1], sizeof got[1], t);
+    hlo_fail(b, TT_INVALID_ARGUMENT, "inconsistent target size: %s for input of size: %s", got[1], got[0]);
+    return false;
+  }
+  int64_t flat[2] = {batch, count}, dims[3] = {batch, count, count};
+  *out = (labels){.batch = batch, .count = count, .input = hlo_reshape(b, tt_opmath_arg(l, input_arg), 2, flat)};
+  hlo_value target = hlo_reshape(b, tt_cast(l, tt_tensor_arg(l, target_arg), TT_I64), 2, flat);
+  hlo_value low = hlo_like_i64(b, target, -1), end = hlo_like_i64(b, target, count);
+  hlo_value inside = hlo_and(b, hlo_compare(b, HLO_GE, target, low), hlo_compare(b, HLO_LT, target, end));
+  tt_check(l, inside, TT_INVALID_ARGUMENT, "target is out of range");
+  hlo_value place = hlo_iota(b, TT_I32, 2, flat, 1), none = hlo_like_i64(b, place, count);
+  hlo_value is_end = hlo_compare(b, HLO_LT, target, hlo_like_i64(b, target, 0));
+  tt_axes axes = tt_axes_one(1, false);
+  hlo_value first_end = tt_reduce_back(l, hlo_select(b, is_end, place, none), HLO_REDUCE_MIN, &axes);
+  hlo_value used = hlo_compare(b, HLO_LT, place, first_end);
+  const int by_label[] = {0, 1};
+  out->used = hlo_broadcast_in_dim(b, used, 3, dims, by_label);
+  hlo_value label = hlo_broadcast_in_dim(b, hlo_convert(b, target, TT_I32), 3, dims, by_label);
+  out->hit = hlo_and(b, out->used, hlo_compare(b, HLO_EQ, label, hlo_iota(b, TT_I32, 3, dims, 2)));
+  return !hlo_failed(b);
+}
+
+/* x [N, C] over labels. */
+static hlo_value over_labels(tt_lower *l, const labels *s, hlo_value x) {
+  return hlo_broadcast_in_dim(l->b, x, 3, tt_dims(s->hit), (const int[]){0, 2});
+}
+
+/* 1 - input[label] + input[class] where that is positive and the class is none of the labels, else 0. */
+static hlo_value label_excess(tt_lower *l, const labels *s, hlo_value is_label) {
+  hlo_builder *b = l->b;
+  hlo_value input = over_labels(l, s, s->input), zero = hlo_like_f64(b, input, 0);
+  tt_axes classes = tt_axes_one(2, false);
+  hlo_value at_label = tt_reduce_back(l, hlo_select(b, s->hit, input, zero), HLO_REDUCE_ADD, &classes);
+  hlo_value excess = hlo_add(b, hlo_sub(b, hlo_like_f64(b, input, 1), at_label), input);
+  hlo_value counts = hlo_and(b, hlo_compare(b, HLO_GT, excess, zero), hlo_and(b, s->used, hlo_not(b, over_labels(l, s, is_label))));
+  return hlo_select(b, counts, excess, zero);
+}
+
+/* Arguments: self, target, reduction. Results: the loss, and which classes are labels, in self's dtype. */
+static void lower_multilabel_margin(tt_lower *l) {
+  hlo_builder *b = l->b;
+  labels s;
+  if (!labels_of(l, 0, 1, &s)) return;
+  const tt_tensor *self = tt_tensor_arg_meta(l, 0), *target = tt_tensor_arg_meta(l, 1);
+  tt_axes over = tt_axes_one(1, false), both = {.count = 2, .dims = {1, 2}};
+  hlo_value is_label = tt_reduce_axes(l, s.hit, HLO_REDUCE_OR, &over);
+  hlo_value loss = tt_reduce_axes(l, label_excess(l, &s, is_label), HLO_REDUCE_ADD, &both);
+  loss = hlo_div(b, loss, hlo_like_f64(b, loss, (double)s.count));
+  if (self->rank < 2) loss = hlo_reshape(b, loss, 0, tt_ones);
+  result_loss(l, loss, tt_int_arg(l, 2, REDUCE_MEAN), (tt_dtype)self->dtype);
+  is_label = hlo_reshape(b, is_label, target->rank, target->sizes);
+  tt_result(l, hlo_convert(b, is_label, (tt_dtype)self->dtype));
+}
+
+/* Arguments: grad_output, self, target, reduction, is_target. */
+static void lower_multilabel_margin_backward(tt_lower *l) {
+  hlo_builder *b = l->b;
+  labels s;
+  if (!labels_of(l, 1, 2, &s)) return;
+  const tt_tensor *self = tt_tensor_arg_meta(l, 1);
+  hlo_value flags = hlo_reshape(b, tt_opmath_arg(l, 4), 2, tt_dims(s.input));
+  hlo_value excess = label_excess(l, &s, hlo_compare(b, HLO_NE, flags, hlo_like_f64(b, flags, 0)));
+  hlo_value slope = hlo_convert(b, hlo_compare(b, HLO_GT, excess, hlo_like_f64(b, excess, 0)), tt_elem(excess));
+  tt_axes labels_axis = tt_axes_one(1, false), classes = tt_axes_one(2, false);
+  hlo_value back = tt_reduce_back(l, slope, HLO_REDUCE_ADD, &classes);
+  slope = hlo_sub(b, slope, hlo_select(b, s.hit, back, hlo_like_f64(b, back, 0)));
+  slope = tt_reduce_axes(l, slope, HLO_REDUCE_ADD, &labels_axis);
+  double share = (double)s.count * (tt_int_arg(l, 3, REDUCE_MEAN) == REDUCE_MEAN ? (double)s.batch : 1);
+  hlo_value grad = tt_operand(l, 0, tt_elem(slope));
+  grad = tt_numel(grad) == 1 ? hlo_broadcast_to(b, hlo_reshape(b, grad, 0, tt_ones), 2, tt_dims(slope))
+                             : tt_spread(l, grad, 0, 2, tt_dims(slope));
+  slope = hlo_mul(b, hlo_div(b, slope, hlo_like_f64(b, slope, share)), grad);
+  tt_result(l, tt_cast(l, hlo_reshape(b, slope, self->rank, self->sizes), (tt_dtype)self->dtype));
+}
+
 TT_OP_FAMILY(loss,
     TT_ROW("mse_loss", lower_mse),
     TT_ROW("mse_loss_backward", lower_mse_backward),
     TT_ROW("smooth_l1_loss", lower_smooth_l1),
-    TT_ROW("smooth_l1_loss_backward", lower_smooth_l1_backward),
+    TT_ROW("smooth_l1_loss_backward", lower_smooth_l1_backward, .flags = TT_OP_OWN_LAYOUT),
     TT_ROW("huber_loss", lower_huber),
     TT_ROW("huber_loss_backward", lower_huber_backward),
     TT_ROW("soft_margin_loss", lower_soft_margin),
@@ -338,4 +433,6 @@ TT_OP_FAMILY(loss,
     TT_ROW("nll_loss2d_backward", lower_nll_backward, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("multi_margin_loss", lower_multi_margin, .flags = TT_OP_CHECKS_INDEX, .static_numbers = TT_STATIC(2)),
     TT_ROW("multi_margin_loss_backward", lower_multi_margin_backward, .flags = TT_OP_CHECKS_INDEX,
-           .static_numbers = TT_STATIC(3)));
+           .static_numbers = TT_STATIC(3)),
+    TT_ROW("multilabel_margin_loss_forward", lower_multilabel_margin, .flags = TT_OP_CHECKS_INDEX),
+    TT_ROW("multilabel_margin_loss_backward", lower_multilabel_margin_backward, .flags = TT_OP_CHECKS_INDEX));

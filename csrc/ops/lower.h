@@ -45,11 +45,13 @@ typedef enum tt_type_rule {
 
 typedef enum tt_op_flags {
   TT_OP_RNG = 1 << 0,       /* takes generator state as its last argument */
-  TT_OP_PRESERVE = 1 << 1,  /* results take the first tensor's memory layout (pointwise rows always do) */
+  TT_OP_PRESERVE = 1 << 1,  /* results take the layout of the argument `like`, as torch.empty_like does (pointwise rows have
+                             * a rule of their own) */
   TT_OP_NO_OPMATH = 1 << 2, /* pointwise: compute half precision in its own dtype */
   TT_OP_ALLOW_CPU_SCALAR = 1 << 3, /* a 0-dim CPU tensor may stand for a tensor (pointwise rows always allow it) */
   TT_OP_CHECKS_INDEX = 1 << 4,     /* uses tt_check: the program returns a flag */
-  TT_OP_CHANNELS_LAST = 1 << 5,    /* rank-4 and -5 results follow the suggested memory format of the first tensor */
+  TT_OP_CHANNELS_LAST = 1 << 5,    /* rank-4 and -5 results follow the suggested memory format of the argument `like`; with
+                                    * TT_OP_CONV they are channels-last if that one or the next, the weight, is */
   TT_OP_OWN_LAYOUT = 1 << 6,       /* the row's rule counts: PyTorch's meta kernel does not know the layout */
   TT_OP_MATMUL = 1 << 7,           /* multiplies matrices at the call's precision; other rows may not */
   TT_OP_CONV = 1 << 8,             /* the same for convolutions */
@@ -68,6 +70,7 @@ struct tt_op {
   const char *each;          /* foreach rows: the name of the row that each member of the lists goes through */
   uint8_t types;             /* tt_type_rule */
   uint8_t operands;          /* pointwise: how many leading arguments are promoted and broadcast together */
+  uint8_t like;              /* the argument whose layout results follow; 0: the first tensor */
   uint16_t flags;            /* tt_op_flags */
   uint32_t static_numbers;   /* bit i: number argument i is a compile-time constant (part of the key) */
 };
@@ -179,7 +182,7 @@ void tt_check(tt_lower *l, hlo_value ok, tt_status_code code, const char *messag
 
 /* The name that PyTorch's messages use: "Float", "Long", ... */
 const char *tt_dtype_scalar_name(tt_dtype dtype);
-/* PyTorch's cast on the CPU: float to int truncates (and wraps through int64 for narrow types), anything to bool is
+/* PyTorch's cast on the CPU: float to int truncates (what does not fit becomes what x86 makes of it), anything to bool is
  * != 0, complex to real drops the imaginary part. */
 hlo_value tt_cast(tt_lower *l, hlo_value x, tt_dtype dtype);
 /* The dtype of the promoted operands [first, first + count), PyTorch's result_type over tensors, 0-dim tensors,

@@ -153,9 +153,11 @@ PADS(TT_X)
 
 /* ---- table -------------------------------------------------------------------------------------------------- */
 
-#define TT_X(name, spatial, reflect)                                                              \
-  TT_ROW(#name #spatial "d", lower_##name##spatial##d, .flags = TT_OP_CHANNELS_LAST),             \
-  TT_ROW(#name #spatial "d_backward", lower_##name##spatial##d_backward, .flags = TT_OP_CHANNELS_LAST),
+enum { PAD = TT_OP_CHANNELS_LAST | TT_OP_OWN_LAYOUT };
+
+#define TT_X(name, spatial, reflect)                                               \
+  TT_ROW(#name #spatial "d", lower_##name##spatial##d, .flags = PAD),              \
+  TT_ROW(#name #spatial "d_backward", lower_##name##spatial##d_backward, .flags = PAD, .like = 1),
 TT_OP_FAMILY(pad, PADS(TT_X)
   TT_ROW("constant_pad_nd", lower_constant_pad, .flags = TT_OP_CHANNELS_LAST));
 #undef TT_X

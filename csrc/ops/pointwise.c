@@ -37,7 +37,17 @@ static hlo_value times_alpha(tt_lower *l, hlo_value x, int alpha) {
   return tt_number_is(l, alpha, 1) ? x : hlo_mul(l->b, x, tt_num(l, alpha));
 }
 
-static hlo_value add(tt_lower *l, const hlo_value *x) { return hlo_add(l->b, x[0], times_alpha(l, x[1], 2)); }
+/* x + 0 by a number: XLA drops it, though it makes -0 to 0. */
+static hlo_value plus_zero(hlo_builder *b, hlo_value x) {
+  if (!tt_dtype_is_complex(tt_dtype_of(x))) return hlo_select(b, tt_is_zero(b, x), tt_zero(b, x), x);
+  hlo_value re = plus_zero(b, hlo_real(b, x));
+  return hlo_complex(b, re, plus_zero(b, hlo_imag(b, x)));
+}
+
+static hlo_value add(tt_lower *l, const hlo_value *x) {
+  hlo_value more = times_alpha(l, x[1], 2);
+  return tt_number_is(l, 1, 0) && !tt_dtype_is_integral(l->dtype) ? plus_zero(l->b, x[0]) : hlo_add(l->b, x[0], more);
+}
 
 static void refuse_bool_difference(tt_lower *l) {
   int bools = tt_dtype_is_bool(tt_arg_dtype(l, 0)) + tt_dtype_is_bool(tt_arg_dtype(l, 1));
@@ -51,7 +61,9 @@ static void refuse_bool_difference(tt_lower *l) {
 
 static hlo_value sub(tt_lower *l, const hlo_value *x) {
   refuse_bool_difference(l);
-  return hlo_sub(l->b, x[0], times_alpha(l, x[1], 2));
+  hlo_value less = times_alpha(l, x[1], 2);
+  bool adds = tt_number_is(l, 2, 0) && tt_dtype_is_integral((tt_dtype)tt_number_meta(l, 2)->dtype); /* -0 is 0 there */
+  return adds ? hlo_add(l->b, x[0], less) : hlo_sub(l->b, x[0], less);
 }
 
 static hlo_value rsub(tt_lower *l, const hlo_value *x) {
@@ -65,24 +77,43 @@ static hlo_value neg(hlo_builder *b, hlo_value x) {
                                           "trying to invert a mask, use the `~` or `logical_not()` operator instead.");
 }
 
+/* PyTorch promotes nothing here; a 0-dim tensor or number may be of any kind. */
+static void same_dtypes(tt_lower *l, int count) {
+  static const char *const names[] = {"start", "end", "weight"};
+  for (int i = 1; i < count; i++)
+    if (tt_arg_is_tensor(l, i) && tt_arg_dtype(l, i) != tt_arg_dtype(l, 0))
+      hlo_fail(l->b, TT_INVALID_ARGUMENT, "expected dtype %s for `%s` but got dtype %s",
+               tt_dtype_scalar_name(tt_arg_dtype(l, 0)), names[i], tt_dtype_scalar_name(tt_arg_dtype(l, i)));
+}
+
 static hlo_value lerp_by(tt_lower *l, const hlo_value *x, hlo_value weight) {
+  same_dtypes(l, l->op->operands);
   if (!tt_dtype_is_integral(l->dtype)) return tt_lerp(l->b, x[0], x[1], weight);
   return hlo_fail(l->b, TT_NOT_IMPLEMENTED, "\"lerp\" not implemented for '%s'", tt_dtype_scalar_name(l->dtype));
 }
 
-static hlo_value lerp_scalar(tt_lower *l, const hlo_value *x) { return lerp_by(l, x, tt_num(l, 2)); }
+static hlo_value lerp_scalar(tt_lower *l, const hlo_value *x) {
+  if (tt_dtype_is_complex(tt_arg_dtype(l, 2)) && !tt_dtype_is_complex(l->dtype)) {
+    return hlo_fail(l->b, TT_INVALID_ARGUMENT, "value cannot be converted to type %s without overflow",
+                    tt_dtype_scalar_name(l->dtype));
+  }
+  return lerp_by(l, x, tt_num(l, 2));
+}
 static hlo_value lerp_tensor(tt_lower *l, const hlo_value *x) { return lerp_by(l, x, x[2]); }
+
+/* x times the number `value`, which may be absent, of any real kind: for integers its whole part counts. */
+static hlo_value times_value(tt_lower *l, hlo_value x, int value) {
+  const tt_number *n = tt_number_meta(l, value);
+  if (!n || tt_number_is(l, value, 1)) return x;
+  if (tt_dtype_is_complex((tt_dtype)n->dtype) && !tt_dtype_is_complex(l->dtype))
+    return hlo_fail(l->b, TT_INVALID_ARGUMENT, "value cannot be converted to type %s without overflow",
+                    tt_dtype_name(l->dtype));
+  return hlo_mul(l->b, x, tt_num(l, value));
+}
 
 static hlo_value addcmul(tt_lower *l, const hlo_value *x) {
   refuse_bool(l, x[0]);
-  return hlo_add(l->b, x[0], hlo_mul(l->b, times_alpha(l, x[1], 3), x[2]));
-}
-
-/* An integer addcmul takes the whole part of its value. */
-static hlo_value addcmul_any(tt_lower *l, const hlo_value *x) {
-  if (!tt_dtype_is_integral(l->dtype) || !tt_arg_given(l, 3)) return addcmul(l, x);
-  refuse_bool(l, x[0]);
-  return hlo_add(l->b, x[0], hlo_mul(l->b, hlo_mul(l->b, x[1], tt_num(l, 3)), x[2]));
+  return hlo_add(l->b, x[0], hlo_mul(l->b, times_value(l, x[1], 3), x[2]));
 }
 
 static hlo_value addcdiv(tt_lower *l, const hlo_value *x) {
@@ -95,7 +126,7 @@ static hlo_value addcdiv(tt_lower *l, const hlo_value *x) {
         "for float inputs. The future addcdiv behavior is just the latter implementation: (input + value * tensor1 / "
         "tensor2), for all dtypes.");
   }
-  return hlo_add(l->b, x[0], hlo_div(l->b, times_alpha(l, x[1], 3), x[2]));
+  return hlo_add(l->b, x[0], hlo_div(l->b, times_value(l, x[1], 3), x[2]));
 }
 
 /* ---- quotients and remainders -------------------------------------------------------------------------------- */
@@ -224,7 +255,7 @@ static hlo_value pow_static(tt_lower *l, const hlo_value *x) {
   const tt_number *n = tt_number_meta(l, 1);
   bool is_int = tt_dtype_is_integral((tt_dtype)n->dtype);
   double e = is_int ? (double)n->i : n->re;
-  refuse_bool(l, x[0]);
+  if (tt_dtype_is_bool(l->dtype)) return n->i ? x[0] : hlo_like_i64(b, x[0], 1); /* to the power of a bool */
   if (tt_dtype_is_integral(l->dtype)) {
     if (n->i < 0) return hlo_fail(b, TT_INVALID_ARGUMENT, "Integers to negative integer powers are not allowed.");
     return power_of_int(b, x[0], n->i);
@@ -269,12 +300,22 @@ static hlo_value ldexp_(tt_lower *l, const hlo_value *x) {
 
 /* ---- sign and rounding --------------------------------------------------------------------------------------- */
 
-static hlo_value ceil_(hlo_builder *b, hlo_value x) { return tt_dtype_is_int(tt_dtype_of(x)) ? x : hlo_ceil(b, x); }
-static hlo_value floor_(hlo_builder *b, hlo_value x) { return tt_dtype_is_int(tt_dtype_of(x)) ? x : hlo_floor(b, x); }
+/* Whole numbers are their own roundings. Complex ones have none. */
+static hlo_value rounded(hlo_builder *b, hlo_value x, tt_unary_fn fn, const char *name) {
+  if (!tt_dtype_is_complex(tt_dtype_of(x))) return tt_dtype_is_int(tt_dtype_of(x)) ? x : fn(b, x);
+  return hlo_fail(b, TT_NOT_IMPLEMENTED, "%s is not supported for complex inputs", name);
+}
+
+static hlo_value ceil_(hlo_builder *b, hlo_value x) { return rounded(b, x, hlo_ceil, "ceil"); }
+static hlo_value floor_(hlo_builder *b, hlo_value x) { return rounded(b, x, hlo_floor, "floor"); }
+static hlo_value trunc_(hlo_builder *b, hlo_value x) { return rounded(b, x, tt_trunc, "trunc"); }
 static hlo_value round_(hlo_builder *b, hlo_value x) {
   return tt_dtype_is_int(tt_dtype_of(x)) ? x : hlo_round_even(b, x);
 }
-static hlo_value frac(hlo_builder *b, hlo_value x) { return hlo_sub(b, x, tt_trunc(b, x)); }
+static hlo_value frac(hlo_builder *b, hlo_value x) {
+  if (!tt_dtype_is_integral(tt_dtype_of(x))) return hlo_sub(b, x, tt_trunc(b, x));
+  return hlo_fail(b, TT_NOT_IMPLEMENTED, "\"frac\" not implemented for '%s'", tt_dtype_scalar_name(tt_dtype_of(x)));
+}
 
 static hlo_value round_decimals(tt_lower *l, const hlo_value *x) {
   int64_t decimals = tt_int_arg(l, 1, 0);
@@ -289,7 +330,7 @@ static hlo_value sign(hlo_builder *b, hlo_value x) {
   tt_dtype t = tt_dtype_of(x);
   if (tt_dtype_is_bool(t)) return x;
   if (tt_dtype_is_complex(t)) {
-    hlo_value size = hlo_abs(b, x);
+    hlo_value size = tt_abs(b, x);
     return hlo_select(b, tt_is_zero(b, size), tt_zero(b, x), hlo_div(b, x, hlo_convert(b, size, t)));
   }
   hlo_value zero = tt_zero(b, x), positive = hlo_convert(b, hlo_compare(b, HLO_GT, x, zero), t);
@@ -300,7 +341,7 @@ static hlo_value sign(hlo_builder *b, hlo_value x) {
 static hlo_value sign_of_real(hlo_builder *b, hlo_value x) {
   if (!tt_dtype_is_complex(tt_dtype_of(x))) return sign(b, x);
   return hlo_fail(b, TT_NOT_IMPLEMENTED,
-                  "Unlike NumPy, torch.sign doesn't return the phase of complex numbers; use torch.sgn for that.");
+                  "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn instead.");
 }
 
 static hlo_value copysign_(tt_lower *l, const hlo_value *x) {
@@ -313,19 +354,34 @@ static hlo_value heaviside(tt_lower *l, const hlo_value *x) {
     return hlo_fail(l->b, TT_INVALID_ARGUMENT,
                     "heaviside is not yet implemented for tensors with different dtypes.");
   }
+  if (tt_dtype_is_complex(l->dtype)) {
+    return hlo_fail(l->b, TT_NOT_IMPLEMENTED, "heaviside is not yet implemented for complex tensors.");
+  }
   hlo_value positive = hlo_convert(l->b, hlo_compare(l->b, HLO_GT, x[0], tt_zero(l->b, x[0])), l->dtype);
   return hlo_select(l->b, tt_is_zero(l->b, x[0]), x[1], positive);
 }
 
 /* ---- bounds and choice --------------------------------------------------------------------------------------- */
 
-/* The one that is not NaN; NaN if both are. */
-static hlo_value unless_nan(tt_lower *l, const hlo_value *x, hlo_value both) {
-  return hlo_select(l->b, tt_is_nan(l->b, x[0]), x[1], hlo_select(l->b, tt_is_nan(l->b, x[1]), x[0], both));
+/* The first if it is so compared with the second, or that is NaN. */
+static hlo_value unless_nan(tt_lower *l, const hlo_value *x, hlo_cmp direction) {
+  hlo_value first = hlo_compare(l->b, direction, x[0], x[1]);
+  return hlo_select(l->b, hlo_or(l->b, first, tt_is_nan(l->b, x[1])), x[0], x[1]);
 }
 
-static hlo_value fmax_(tt_lower *l, const hlo_value *x) { return unless_nan(l, x, hlo_max(l->b, x[0], x[1])); }
-static hlo_value fmin_(tt_lower *l, const hlo_value *x) { return unless_nan(l, x, hlo_min(l->b, x[0], x[1])); }
+static hlo_value fmax_(tt_lower *l, const hlo_value *x) { return unless_nan(l, x, HLO_GE); }
+static hlo_value fmin_(tt_lower *l, const hlo_value *x) { return unless_nan(l, x, HLO_LE); }
+
+/* By numbers; by tensors, bool has a larger and a smaller. */
+static hlo_value clamp_min(tt_lower *l, const hlo_value *x) {
+  refuse_bool(l, x[0]);
+  return tt_at_least(l->b, x[0], x[1]);
+}
+
+static hlo_value clamp_max(tt_lower *l, const hlo_value *x) {
+  refuse_bool(l, x[0]);
+  return tt_at_most(l->b, x[0], x[1]);
+}
 
 static hlo_value clamp(tt_lower *l, const hlo_value *x) {
   if (tt_dtype_is_complex(l->dtype)) {
@@ -335,8 +391,8 @@ static hlo_value clamp(tt_lower *l, const hlo_value *x) {
   if (!low && !high) {
     return hlo_fail(l->b, TT_INVALID_ARGUMENT, "torch.clamp: At least one of 'min' or 'max' must not be None");
   }
-  hlo_value y = low ? hlo_max(l->b, x[0], x[1]) : x[0];
-  return high ? hlo_min(l->b, y, x[2]) : y;
+  hlo_value y = low ? tt_at_least(l->b, x[0], x[1]) : x[0];
+  return high ? tt_at_most(l->b, y, x[2]) : y;
 }
 
 static hlo_value where(tt_lower *l, const hlo_value *x) {
@@ -489,12 +545,12 @@ TT_OP_FAMILY(
     TT_POINTWISE("ldexp.Tensor", 2, ldexp_, TT_TYPES_FLOAT),
     TT_POINTWISE("lerp.Scalar", 2, lerp_scalar, TT_TYPES_SAME),
     TT_POINTWISE("lerp.Tensor", 3, lerp_tensor, TT_TYPES_SAME),
-    TT_POINTWISE("addcmul", 3, addcmul_any, TT_TYPES_SAME), TT_POINTWISE("addcdiv", 3, addcdiv, TT_TYPES_SAME),
+    TT_POINTWISE("addcmul", 3, addcmul, TT_TYPES_SAME), TT_POINTWISE("addcdiv", 3, addcdiv, TT_TYPES_SAME),
 
     TT_UNARY("neg", neg, TT_TYPES_SAME), TT_UNARY("abs", tt_abs, TT_TYPES_REAL),
     TT_UNARY("sign", sign_of_real, TT_TYPES_SAME), TT_UNARY("sgn", sign, TT_TYPES_SAME),
     TT_UNARY("ceil", ceil_, TT_TYPES_SAME), TT_UNARY("floor", floor_, TT_TYPES_SAME),
-    TT_UNARY("trunc", tt_trunc, TT_TYPES_SAME), TT_UNARY("round", round_, TT_TYPES_SAME),
+    TT_UNARY("trunc", trunc_, TT_TYPES_SAME), TT_UNARY("round", round_, TT_TYPES_SAME),
     TT_UNARY("frac", frac, TT_TYPES_SAME), TT_POINTWISE("round.decimals", 1, round_decimals, TT_TYPES_SAME),
     TT_POINTWISE("copysign.Tensor", 2, copysign_, TT_TYPES_FLOAT),
     TT_POINTWISE("copysign.Scalar", 2, copysign_, TT_TYPES_FLOAT),
@@ -504,8 +560,8 @@ TT_OP_FAMILY(
     TT_BINARY("maximum", hlo_max, TT_TYPES_SAME), TT_BINARY("minimum", hlo_min, TT_TYPES_SAME),
     TT_POINTWISE("fmax", 2, fmax_, TT_TYPES_SAME), TT_POINTWISE("fmin", 2, fmin_, TT_TYPES_SAME),
     TT_POINTWISE("clamp", 3, clamp, TT_TYPES_SAME), TT_POINTWISE("clamp.Tensor", 3, clamp, TT_TYPES_SAME),
-    TT_BINARY("clamp_min", hlo_max, TT_TYPES_SAME), TT_BINARY("clamp_min.Tensor", hlo_max, TT_TYPES_SAME),
-    TT_BINARY("clamp_max", hlo_min, TT_TYPES_SAME), TT_BINARY("clamp_max.Tensor", hlo_min, TT_TYPES_SAME),
+    TT_POINTWISE("clamp_min", 2, clamp_min, TT_TYPES_SAME), TT_BINARY("clamp_min.Tensor", tt_at_least, TT_TYPES_SAME),
+    TT_POINTWISE("clamp_max", 2, clamp_max, TT_TYPES_SAME), TT_BINARY("clamp_max.Tensor", tt_at_most, TT_TYPES_SAME),
     TT_POINTWISE("where.self", 3, where, TT_TYPES_RAW),
     TT_POINTWISE("masked_fill.Scalar", 2, masked_fill, TT_TYPES_RAW, .flags = TT_OP_ASK),
     TT_POINTWISE("masked_fill.Tensor", 2, masked_fill, TT_TYPES_RAW, .flags = TT_OP_ASK),

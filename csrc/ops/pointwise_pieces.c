@@ -16,7 +16,21 @@ hlo_value tt_real_only(hlo_builder *b, hlo_value x) {
 
 static bool has_no_sign(tt_dtype t) { return tt_dtype_is_integral(t) && !tt_dtype_table[t].is_signed; }
 
+hlo_value tt_hypot(hlo_builder *b, hlo_value x, hlo_value y) {
+  x = hlo_abs(b, x);
+  y = hlo_abs(b, y);
+  hlo_value high = hlo_max(b, x, y), low = hlo_min(b, x, y);
+  hlo_value is_plain = hlo_or(b, tt_is_zero(b, high), tt_is(b, high, HLO_EQ, INFINITY));
+  hlo_value size = hlo_mul(b, high, hlo_sqrt(b, tt_plus(b, tt_square(b, hlo_div(b, low, high)), 1)));
+  hlo_value infinite = hlo_or(b, tt_is(b, x, HLO_EQ, INFINITY), tt_is(b, y, HLO_EQ, INFINITY));
+  return hlo_select(b, infinite, hlo_like_f64(b, x, INFINITY), hlo_select(b, is_plain, high, size));
+}
+
 hlo_value tt_abs(hlo_builder *b, hlo_value x) {
+  if (tt_dtype_is_complex(tt_dtype_of(x))) { /* XLA's own loses NaN at times */
+    hlo_value re = hlo_real(b, x);
+    return tt_hypot(b, re, hlo_imag(b, x));
+  }
   return tt_dtype_is_int(tt_dtype_of(x)) && has_no_sign(tt_dtype_of(x)) ? x : hlo_abs(b, x);
 }
 
@@ -24,6 +38,16 @@ hlo_value tt_trunc(hlo_builder *b, hlo_value x) {
   if (tt_dtype_is_int(tt_dtype_of(x))) return x;
   return hlo_select(b, tt_is_negative(b, x), hlo_ceil(b, x), hlo_floor(b, x));
 }
+
+static hlo_value bounded(hlo_builder *b, hlo_value x, hlo_cmp beyond, hlo_value bound) {
+  if (tt_dtype_is_complex(tt_dtype_of(x))) return hlo_fail(b, TT_NOT_IMPLEMENTED, "clamp is not supported for complex types");
+  hlo_value taken = hlo_compare(b, beyond, bound, x);
+  if (tt_dtype_is_float(tt_dtype_of(x))) taken = hlo_or(b, taken, tt_is_nan(b, bound));
+  return hlo_select(b, taken, bound, x);
+}
+
+hlo_value tt_at_least(hlo_builder *b, hlo_value x, hlo_value bound) { return bounded(b, x, HLO_GT, bound); }
+hlo_value tt_at_most(hlo_builder *b, hlo_value x, hlo_value bound) { return bounded(b, x, HLO_LT, bound); }
 
 static tt_dtype int_of_width(size_t bytes) {
   return bytes == 1 ? TT_I8 : bytes == 2 ? TT_I16 : bytes == 4 ? TT_I32 : TT_I64;

@@ -1,5 +1,5 @@
 /* Orthogonal polynomials in x of degree n, both tensors: by their recurrences, all elements at once up to the highest
- * degree. A negative degree gives 0. */
+ * degree. A degree that is negative or NaN gives 0. */
 #include "ops/pointwise.h"
 
 #include <string.h>
@@ -40,7 +40,8 @@ static void goes_on(hlo_builder *b, void *context, const hlo_value *x, hlo_value
 static void step(hlo_builder *b, void *context, const hlo_value *x, hlo_value *out) {
   const recurrence *r = context;
   hlo_value k = x[STATE_K], now = x[STATE_NOW], before = x[STATE_BEFORE];
-  hlo_value factor = hlo_add(b, hlo_mul(b, x[STATE_X], line(b, k, r->a, r->b)), line(b, k, r->c, r->d));
+  hlo_value factor = hlo_mul(b, x[STATE_X], line(b, k, r->a, r->b));
+  if (r->c != 0 || r->d != 0) factor = hlo_add(b, factor, line(b, k, r->c, r->d)); /* else -0 stays */
   hlo_value back = tt_times(b, before, r->e);
   if (r->times_k) back = hlo_mul(b, back, k);
   hlo_value next = hlo_sub(b, hlo_mul(b, factor, now), back);
@@ -74,7 +75,7 @@ static hlo_value polynomial(tt_lower *l, const hlo_value *operands) {
   state[STATE_N] = n;
   hlo_while(b, STATE_COUNT, state, goes_on, step, (void *)(uintptr_t)r, out);
   hlo_value y = hlo_select(b, tt_is_zero(b, n), one, out[STATE_NOW]);
-  return hlo_select(b, tt_is_negative(b, n), tt_zero(b, y), y);
+  return hlo_select(b, tt_is(b, n, HLO_GE, 0), y, tt_zero(b, y)); /* 0 for NaN too */
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* Reductions: sum, prod, mean, extremes and where they are, any, all, variance, norms, logsumexp. */
 #include "ops/array.h"
+#include "ops/pointwise.h"
 
 #include <math.h>
 
@@ -177,8 +178,15 @@ static void extreme_along(tt_lower *l, const tt_axes *axes, bool is_max, hlo_val
   *out_index = tt_keep_axes(l, *out_index, x, axes);
 }
 
+static bool has_order(tt_lower *l, const char *name) {
+  if (!tt_dtype_is_complex((tt_dtype)tt_tensor_arg_meta(l, 0)->dtype)) return true;
+  hlo_fail(l->b, TT_NOT_IMPLEMENTED, "%s(): does not support complex input", name);
+  return false;
+}
+
 static void extreme_with_index(tt_lower *l, const char *name, bool is_max) {
   tt_axes axes = axes_of_int(l, 1, 2);
+  if (!has_order(l, name)) return;
   if (!has_elements(l, name, &axes, false)) return;
   hlo_value value, index;
   extreme_along(l, &axes, is_max, &value, &index);
@@ -196,6 +204,7 @@ static void extreme_index(tt_lower *l, const char *name, bool is_max) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s(): does not support bool input", name);
     return;
   }
+  if (!has_order(l, name)) return;
   if (!has_elements(l, name, &axes, !tt_arg_given(l, 1))) return;
   hlo_value value, index;
   if (tt_arg_given(l, 1)) {
@@ -255,7 +264,7 @@ hlo_value tt_magnitude(tt_lower *l, hlo_value x, double p, const tt_axes *axes) 
   } else if (p == 2) {
     x = hlo_mul(b, x, x);
   } else {
-    x = hlo_abs(b, x);
+    x = tt_abs(b, x);
   }
   if (isinf(p)) return tt_reduce_axes(l, x, p > 0 ? HLO_REDUCE_MAX : HLO_REDUCE_MIN, axes);
   hlo_value power = hlo_scalar_f64(b, tt_elem(x), p), root = hlo_scalar_f64(b, tt_elem(x), 1 / p);
@@ -342,6 +351,31 @@ static void lower_logsumexp(tt_lower *l) {
   tt_result(l, tt_cast(l, tt_keep_axes(l, sum, x, &axes), dtype));
 }
 
+/* ---- hash_tensor --------------------------------------------------------------------------------------------------- */
+
+static void either_bit(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out) {
+  (void)context;
+  out[0] = hlo_xor(b, arguments[0], arguments[1]);
+}
+
+/* Arguments: self, dim, keepdim, mode. The exclusive or of all elements' bits, seen as i64 or f64. */
+static void lower_hash_tensor(tt_lower *l) {
+  hlo_builder *b = l->b;
+  tt_axes axes = axes_of_list(l, 1, 2);
+  tt_dtype own = (tt_dtype)tt_tensor_arg_meta(l, 0)->dtype;
+  if (tt_dtype_is_complex(own) || tt_int_arg(l, 3, 0) != 0) {
+    if (tt_dtype_is_complex(own)) hlo_fail(b, TT_NOT_IMPLEMENTED, "\"xor_sum\" not implemented for '%s'", tt_dtype_scalar_name(own));
+    else hlo_fail(b, TT_INVALID_ARGUMENT, "Unknown hash_tensor mode: %lld", (long long)tt_int_arg(l, 3, 0));
+    return;
+  }
+  if (!has_elements(l, "hash_tensor", &axes, axes.count == tt_tensor_arg_meta(l, 0)->rank)) return;
+  hlo_value x = tt_tensor_arg(l, 0), bits, zero = hlo_scalar_i64(b, TT_U64, 0);
+  if (tt_dtype_is_float(own)) bits = hlo_bitcast(b, hlo_convert(b, x, TT_F64), TT_U64);
+  else bits = hlo_convert(b, hlo_convert(b, x, TT_I64), TT_U64);
+  if (axes.count) hlo_reduce_variadic(b, 1, &bits, &zero, axes.count, axes.dims, either_bit, NULL, &bits);
+  tt_result(l, tt_keep_axes(l, bits, x, &axes));
+}
+
 TT_OP_FAMILY(reduce,
     TT_ROW("sum", lower_sum_all, .flags = TT_OP_KNOWN),
     TT_ROW("sum.dim_IntList", lower_sum, .flags = TT_OP_KNOWN),
@@ -381,4 +415,5 @@ TT_OP_FAMILY(reduce,
     TT_ROW("norm.ScalarOpt_dim_dtype", lower_norm_dim, .static_numbers = TT_STATIC(1)),
     TT_ROW("dist", lower_dist, .static_numbers = TT_STATIC(2)),
     TT_ROW("renorm", lower_renorm, .static_numbers = TT_STATIC(1)),
-    TT_ROW("logsumexp", lower_logsumexp));
+    TT_ROW("logsumexp", lower_logsumexp),
+    TT_ROW("hash_tensor", lower_hash_tensor));

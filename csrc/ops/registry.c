@@ -17,8 +17,9 @@
 #define TT_OP_FAMILIES(X)                                                                                   \
   X(pointwise) X(activation) X(compare) X(special) X(bessel) X(polynomial) X(foreach) X(reduce) X(scan)     \
   X(softmax) X(norm) X(batch_norm) X(index) X(scatter) X(embedding) X(shape) X(slice) X(pad) X(create)      \
-  X(matmul) X(grouped) X(conv) X(pool) X(resample) X(optim) X(amp) X(loss) X(sort) X(random) X(distribution)        \
-  X(linalg) X(lu) X(ldl) X(matrix_exp) X(spectral) X(least_squares) X(rnn)
+  X(matmul) X(grouped) X(conv) X(pool) X(resample) X(sample) X(fractional) X(distance) X(loss) X(ctc)       \
+  X(optim) X(amp) X(quantize) X(sort) X(unique) X(histogram) X(segment) X(sparse) X(random) X(distribution) \
+  X(linalg) X(lu) X(ldl) X(matrix_exp) X(spectral) X(least_squares) X(fft) X(igamma) X(rnn)
 #endif
 
 /* A build with TT_OPS_PARTIAL links with some of the families only (the test program of one family); the others are

@@ -255,9 +255,21 @@ static void lower_cummin(tt_lower *l) { cumulate_extreme(l, false); }
 
 /* ---- logcumsumexp ------------------------------------------------------------------------------------------------ */
 
+/* Of the two that with the greater real part is taken out; nothing is left to add to one that is exp^-1(0). */
+static hlo_value log_add_exp_complex(hlo_builder *b, hlo_value x, hlo_value y) {
+  hlo_value is_high = hlo_compare(b, HLO_GE, hlo_real(b, x), hlo_real(b, y));
+  hlo_value high = hlo_select(b, is_high, x, y), low = hlo_select(b, is_high, y, x), size = hlo_real(b, low);
+  hlo_value sum = hlo_add(b, high, hlo_log1p(b, hlo_exp(b, hlo_sub(b, low, high))));
+  return hlo_select(b, hlo_compare(b, HLO_EQ, size, hlo_like_f64(b, size, -INFINITY)), high, sum);
+}
+
 static void log_add_exp(tt_lower *l, void *context, const hlo_value *left, const hlo_value *right, hlo_value *out) {
   hlo_builder *b = l->b;
   (void)context;
+  if (tt_dtype_is_complex(tt_elem(left[0]))) {
+    *out = log_add_exp_complex(b, left[0], right[0]);
+    return;
+  }
   hlo_value high = hlo_max(b, left[0], right[0]), low = hlo_min(b, left[0], right[0]);
   hlo_value sum = hlo_add(b, high, hlo_log1p(b, hlo_exp(b, hlo_sub(b, low, high))));
   hlo_value infinite = hlo_compare(b, HLO_EQ, hlo_abs(b, high), hlo_like_f64(b, high, INFINITY));
@@ -267,12 +279,12 @@ static void log_add_exp(tt_lower *l, void *context, const hlo_value *left, const
 static void lower_logcumsumexp(tt_lower *l) {
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
   tt_dtype dtype = (tt_dtype)self->dtype;
-  if (!tt_dtype_is_float(dtype)) {
+  if (tt_dtype_is_integral(dtype)) {
     hlo_fail(l->b, TT_NOT_IMPLEMENTED, "\"logcumsumexp\" not implemented for '%s'", tt_dtype_scalar_name(dtype));
     return;
   }
   int dim = tt_dim_arg(l, 1, self->rank);
-  hlo_value x = tt_opmath_arg(l, 0), init = hlo_scalar_f64(l->b, tt_elem(x), -INFINITY);
+  hlo_value x = tt_opmath_arg(l, 0), init = hlo_convert(l->b, hlo_scalar_f64(l->b, tt_dtype_real(tt_elem(x)), -INFINITY), tt_elem(x));
   hlo_value done = scan_by_kernel(l, x, dim, TT_SCAN_LOG_SUM_EXP, tt_elem(x));
   if (!hlo_is_none(done)) x = done;
   else if (self->rank) tt_scan(l, 1, &x, &init, dim, log_add_exp, NULL, &x);

@@ -1,4 +1,4 @@
-/* Writing by index: scatter and its reductions, index_add and relatives, put, masked_scatter; histc, nonzero_static. */
+/* Writing by index: scatter and its reductions, index_add and relatives, put, masked_scatter; nonzero_static. */
 #include "ops/array.h"
 
 #include <string.h>
@@ -273,41 +273,6 @@ static void lower_nonzero_static(tt_lower *l) {
   tt_result(l, hlo_concatenate(b, tt_rank(x), columns, 1));
 }
 
-/* ---- histc ------------------------------------------------------------------------------------------------------- */
-
-/* Arguments: self, bins, min, max. min == max: the range of the data. */
-static void lower_histc(tt_lower *l) {
-  hlo_builder *b = l->b;
-  tt_dtype own = dtype_of(l, 0), type = own == TT_F64 ? TT_F64 : TT_F32;
-  int64_t bins = tt_int_arg(l, 1, 100);
-  double low_number = tt_float_arg(l, 2), high_number = tt_float_arg(l, 3);
-  if (bins <= 0 || low_number > high_number) {
-    hlo_fail(b, TT_INVALID_ARGUMENT, "%s",
-             bins <= 0 ? "torch.histc(): bins must be > 0" : "torch.histc: max must be larger than min");
-    return;
-  }
-  hlo_value x = tt_flatten(l, tt_cast(l, tt_tensor_arg(l, 0), type)), counts = hlo_full_i64(b, type, 1, &bins, 0);
-  hlo_value low = hlo_scalar_f64(b, type, low_number), high = hlo_scalar_f64(b, type, high_number);
-  if (tt_numel(x) == 0) {
-    tt_result(l, tt_cast(l, counts, own));
-    return;
-  }
-  if (low_number == high_number) {
-    tt_axes axes = tt_axes_one(0, false);
-    low = tt_reduce_axes(l, x, HLO_REDUCE_MIN, &axes);
-    high = tt_reduce_axes(l, x, HLO_REDUCE_MAX, &axes);
-    hlo_value flat = hlo_compare(b, HLO_EQ, low, high), one = hlo_like_i64(b, low, 1);
-    low = hlo_select(b, flat, hlo_sub(b, low, one), low);
-    high = hlo_select(b, flat, hlo_add(b, high, one), high);
-  }
-  hlo_value inside = hlo_and(b, hlo_compare(b, HLO_GE, x, low), hlo_compare(b, HLO_LE, x, high));
-  hlo_value at = hlo_div(b, hlo_mul(b, hlo_sub(b, x, low), hlo_scalar_i64(b, type, bins)), hlo_sub(b, high, low));
-  at = hlo_select(b, inside, at, hlo_like_i64(b, at, 0));
-  at = hlo_min(b, hlo_convert(b, at, TT_I32), hlo_scalar_i64(b, TT_I32, bins - 1));
-  counts = tt_rows_put(l, counts, at, hlo_convert(b, inside, type), 0, HLO_REDUCE_ADD);
-  tt_result(l, tt_cast(l, counts, own));
-}
-
 TT_OP_FAMILY(scatter,
     TT_ROW("scatter.src", lower_scatter, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("scatter.value", lower_scatter, .flags = TT_OP_CHECKS_INDEX),
@@ -320,8 +285,7 @@ TT_OP_FAMILY(scatter,
     TT_ROW("index_reduce", lower_index_reduce, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("index_fill.int_Scalar", lower_index_fill, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("index_fill.int_Tensor", lower_index_fill, .flags = TT_OP_CHECKS_INDEX | TT_OP_ALLOW_CPU_SCALAR),
-    TT_ROW("put", lower_put, .flags = TT_OP_CHECKS_INDEX),
+    TT_ROW("put", lower_put, .flags = TT_OP_CHECKS_INDEX | TT_OP_PRESERVE | TT_OP_OWN_LAYOUT),
     TT_ROW("masked_scatter", lower_masked_scatter, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("masked_scatter_backward", lower_masked_scatter_backward),
-    TT_ROW("nonzero_static", lower_nonzero_static),
-    TT_ROW("histc", lower_histc, .static_numbers = TT_STATIC(2) | TT_STATIC(3)));
+    TT_ROW("nonzero_static", lower_nonzero_static));

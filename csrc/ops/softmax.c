@@ -111,7 +111,7 @@ static void lower_masked_softmax(tt_lower *l) {
   hlo_value x = tt_opmath_arg(l, 0), excluded = mask_like(l, x, 1, tt_int_arg(l, 3, 2));
   int dim = tt_dim_wrap(l, tt_int_arg(l, 2, -1), self->rank);
   x = hlo_select(l->b, excluded, hlo_like_f64(l->b, x, -INFINITY), x);
-  x = softmax_without(l, tt_at_least_1d(l, x), tt_at_least_1d(l, excluded), dim);
+  x = normalise(l, tt_at_least_1d(l, x), dim, SOFTMAX); /* NaN where nothing is left, as on the CPU */
   result_like_self(l, x, (tt_dtype)self->dtype);
 }
 
@@ -131,8 +131,8 @@ static void lower_masked_softmax_backward(tt_lower *l) {
 TT_OP_FAMILY(softmax,
     TT_ROW("_softmax", lower_softmax, .flags = TT_OP_KNOWN),
     TT_ROW("_log_softmax", lower_log_softmax, .flags = TT_OP_KNOWN),
-    TT_ROW("_softmax_backward_data", lower_softmax_backward, .flags = TT_OP_KNOWN),
-    TT_ROW("_log_softmax_backward_data", lower_log_softmax_backward, .flags = TT_OP_KNOWN),
+    TT_ROW("_softmax_backward_data", lower_softmax_backward, .flags = TT_OP_KNOWN | TT_OP_OWN_LAYOUT),
+    TT_ROW("_log_softmax_backward_data", lower_log_softmax_backward, .flags = TT_OP_KNOWN | TT_OP_OWN_LAYOUT),
     TT_ROW("_safe_softmax", lower_safe_softmax),
     TT_ROW("_masked_softmax", lower_masked_softmax),
     TT_ROW("_masked_softmax_backward", lower_masked_softmax_backward));

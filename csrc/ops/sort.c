@@ -17,9 +17,9 @@ static void comes_first(hlo_builder *b, void *context, const hlo_value *argument
   out[0] = less;
 }
 
-/* The first `keep` of the sorted x along dim and their positions (i64), by our own kernel. False: not of this kind. */
-static bool order_by_kernel(tt_lower *l, tt_kernel_id kernel, const char *attribute, hlo_value x, int dim, int64_t keep,
-                            bool reversed, hlo_value *out) {
+/* `keep` elements of the sorted x along dim and their positions (i64), by our own kernel. False: not of this kind. */
+static bool order_by_kernel(tt_lower *l, tt_kernel_id kernel, const char *attributes, hlo_value x, int dim, int64_t keep,
+                            hlo_value *out) {
   tt_dtype dtype = tt_elem(x);
   bool is_known = tt_dtype_is_integral(dtype) || dtype == TT_F16 || dtype == TT_BF16 || dtype == TT_F32 || dtype == TT_F64;
   if (!l->has_kernels || !is_known || hlo_failed(l->b)) return false;
@@ -28,14 +28,13 @@ static bool order_by_kernel(tt_lower *l, tt_kernel_id kernel, const char *attrib
   memcpy(dims, tt_dims(x), (size_t)tt_rank(x) * sizeof *dims);
   dims[dim] = lanes[1] = keep;
   const tt_kernel_result results[2] = {{dtype, 3, lanes}, {TT_I64, 3, lanes}};
-  tt_kernel_call(l, kernel, tt_kernel_attribute(l, attribute, reversed), 1, &in, 2, results, out);
+  tt_kernel_call(l, kernel, attributes, 1, &in, 2, results, out);
   hlo_add_cost(l->b, (kernel == TT_KERNEL_sort ? 50 : 4) * (double)tt_numel(x));
   for (int i = 0; i < 2; i++) out[i] = hlo_reshape(l->b, out[i], tt_rank(x), dims);
   return true;
 }
 
-/* Sorted values and their positions (i32 or i64), stable. x is at least one-dimensional. */
-static void sort_along(tt_lower *l, hlo_value x, int dim, bool descending, hlo_value *out) {
+void tt_sort_along(tt_lower *l, hlo_value x, int dim, bool descending, hlo_value *out) {
   tt_dtype type = tt_size(x, dim) <= INT32_MAX ? TT_I32 : TT_I64;
   out[0] = x;
   out[1] = hlo_iota(l->b, type, tt_rank(x), tt_dims(x), dim);
@@ -44,7 +43,7 @@ static void sort_along(tt_lower *l, hlo_value x, int dim, bool descending, hlo_v
     return;
   }
   if (tt_numel(x) == 0 || tt_size(x, dim) == 1) return;
-  if (order_by_kernel(l, TT_KERNEL_sort, "descending", x, dim, tt_size(x, dim), descending, out)) return;
+  if (order_by_kernel(l, TT_KERNEL_sort, tt_kernel_attribute(l, "descending", descending), x, dim, tt_size(x, dim), out)) return;
   hlo_value in[2] = {out[0], out[1]};
   hlo_sort(l->b, 2, in, dim, true, comes_first, &descending, out);
 }
@@ -57,7 +56,7 @@ static void result_of_rank(tt_lower *l, hlo_value x, int rank) {
 static void sort_self(tt_lower *l, int dim_arg, bool descending) {
   int rank = tt_tensor_arg_meta(l, 0)->rank, dim = tt_dim_wrap(l, tt_int_arg(l, dim_arg, -1), rank);
   hlo_value out[2] = {{0}, {0}};
-  sort_along(l, tt_at_least_1d(l, tt_tensor_arg(l, 0)), dim, descending, out);
+  tt_sort_along(l, tt_at_least_1d(l, tt_tensor_arg(l, 0)), dim, descending, out);
   result_of_rank(l, out[0], rank);
   result_of_rank(l, hlo_convert(l->b, out[1], TT_I64), rank);
 }
@@ -108,12 +107,13 @@ static void topk_of_floats(tt_lower *l, hlo_value x, int64_t k, int dim, bool la
 }
 
 /* At least the first k along dim and their positions (i32 or i64). */
-static void select_first(tt_lower *l, hlo_value x, int64_t k, int dim, bool largest, hlo_value *out) {
+static void select_first(tt_lower *l, hlo_value x, int64_t k, int dim, bool largest, bool sorted, hlo_value *out) {
   tt_dtype dtype = tt_elem(x);
   bool any = k > 0 && tt_numel(x) > 0, fits = dtype == TT_F32 || dtype == TT_F16 || dtype == TT_BF16;
-  if (any && order_by_kernel(l, TT_KERNEL_topk, "largest", x, dim, k, largest, out)) return;
+  const char *attributes = tt_arena_printf(hlo_builder_arena(l->b), "{largest = %d : i64, sorted = %d : i64}", largest, sorted);
+  if (any && order_by_kernel(l, TT_KERNEL_topk, attributes, x, dim, k, out)) return;
   if (any && fits && tt_size(x, dim) <= INT32_MAX) topk_of_floats(l, x, k, dim, largest, out);
-  else sort_along(l, x, dim, largest, out);
+  else tt_sort_along(l, x, dim, largest, out);
 }
 
 /* Arguments: self, k, dim, largest, sorted. */
@@ -127,7 +127,11 @@ static void lower_topk(tt_lower *l) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "selected index k out of range");
     return;
   }
-  select_first(l, x, k, dim, largest, out);
+  if (tt_dtype_is_complex(tt_elem(x))) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "topk does not support complex dtypes");
+    return;
+  }
+  select_first(l, x, k, dim, largest, !tt_arg_given(l, 4) || tt_bool_arg(l, 4), out);
   for (int i = 0; i < 2; i++) {
     if (tt_size(out[i], dim) != k) out[i] = hlo_slice_dim(l->b, out[i], dim, 0, k, 1);
     if (i == 1) out[i] = hlo_convert(l->b, out[i], TT_I64);
@@ -173,10 +177,11 @@ static void lower_kthvalue(tt_lower *l) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "kthvalue(): selected number k out of range for dimension %d", dim);
     return;
   }
-  sort_along(l, x, dim, false, sorted);
+  bool is_alone = order_by_kernel(l, TT_KERNEL_kth, tt_kernel_attribute(l, "k", k), x, dim, 1, sorted);
+  if (!is_alone) tt_sort_along(l, x, dim, false, sorted);
   tt_axes axes = tt_axes_one(dim, self->rank && tt_bool_arg(l, 3));
   for (int i = 0; i < 2; i++) {
-    hlo_value picked = hlo_slice_dim(l->b, sorted[i], dim, k - 1, k, 1);
+    hlo_value picked = is_alone ? sorted[i] : hlo_slice_dim(l->b, sorted[i], dim, k - 1, k, 1);
     if (!axes.keepdim) picked = tt_reduce_axes(l, picked, HLO_REDUCE_MAX, &axes);
     result_of_rank(l, i == 1 ? hlo_convert(l->b, picked, TT_I64) : picked, self->rank);
   }
@@ -203,7 +208,7 @@ static void median_along(tt_lower *l, const char *name, bool ignore_nan) {
   int dim = tt_dim_arg(l, 1, self->rank);
   if (hlo_failed(l->b) || !has_elements(l, name, dim)) return;
   hlo_value x = tt_at_least_1d(l, tt_tensor_arg(l, 0)), sorted[2];
-  sort_along(l, x, dim, false, sorted);
+  tt_sort_along(l, x, dim, false, sorted);
   result_at(l, x, sorted, median_position(l, x, dim, ignore_nan), dim, self->rank && tt_bool_arg(l, 2));
 }
 
@@ -218,7 +223,7 @@ static void median_of_all(tt_lower *l, bool ignore_nan) {
                                                : hlo_scalar_lowest(b, tt_elem(x)));
     return;
   }
-  sort_along(l, x, 0, false, sorted);
+  tt_sort_along(l, x, 0, false, sorted);
   tt_result(l, tt_rows_take(l, sorted[0], median_position(l, x, 0, ignore_nan), 0));
 }
 
@@ -237,7 +242,7 @@ static void lower_mode(tt_lower *l) {
   int dim = tt_dim_wrap(l, tt_int_arg(l, 1, -1), self->rank);
   if (hlo_failed(b) || !has_elements(l, "mode", dim)) return;
   hlo_value x = tt_at_least_1d(l, tt_tensor_arg(l, 0)), sorted[2], run, longest, at;
-  sort_along(l, x, dim, false, sorted);
+  tt_sort_along(l, x, dim, false, sorted);
   int64_t low[TT_MAX_RANK] = {0}, size = tt_size(x, dim);
   low[dim] = 1;
   hlo_value differs = hlo_compare(b, HLO_NE, hlo_slice_dim(b, sorted[0], dim, 1, size, 1),
@@ -259,9 +264,8 @@ static hlo_value read_at(tt_lower *l, hlo_value sequence, hlo_value at) {
   return rank == 1 ? tt_rows_take(l, sequence, at, 0) : tt_gather_along(l, sequence, at, rank - 1);
 }
 
-/* How many elements come before each value: the first place where the sequence is >= value, or > value if `right`. A
- * bisection with as many steps as the length needs. */
-static hlo_value bisect(tt_lower *l, hlo_value sequence, hlo_value sorter, hlo_value values, bool right) {
+/* A bisection with as many steps as the length needs. */
+hlo_value tt_bisect(tt_lower *l, hlo_value sequence, hlo_value sorter, hlo_value values, bool right) {
   hlo_builder *b = l->b;
   int64_t n = tt_rank(sequence) ? tt_size(sequence, tt_rank(sequence) - 1) : 1;
   hlo_value low = hlo_full_i64(b, TT_I32, tt_rank(values), tt_dims(values), 0), high = hlo_like_i64(b, low, n);
@@ -292,7 +296,7 @@ static void search(tt_lower *l, int sequence_arg, int value_arg, int flags_arg, 
              "N-1 dimensions of boundaries tensor and input value tensor must match");
     return;
   }
-  hlo_value found = bisect(l, sequence, sorter, values, right);
+  hlo_value found = tt_bisect(l, sequence, sorter, values, right);
   tt_result(l, hlo_convert(l->b, found, tt_bool_arg(l, flags_arg) ? TT_I32 : TT_I64));
 }
 
@@ -320,8 +324,8 @@ static void lower_isin(tt_lower *l) {
     }
   } else {
     hlo_value sorted[2];
-    sort_along(l, tests, 0, false, sorted);
-    hlo_value at = bisect(l, sorted[0], HLO_NONE, x, false);
+    tt_sort_along(l, tests, 0, false, sorted);
+    hlo_value at = tt_bisect(l, sorted[0], HLO_NONE, x, false);
     at = hlo_min(b, at, hlo_like_i64(b, at, tt_numel(tests) - 1));
     hit = hlo_compare(b, HLO_EQ, tt_rows_take(l, sorted[0], at, 0), x);
   }

@@ -8,18 +8,36 @@
 
 /* ---- exponentials and logarithms ----------------------------------------------------------------------------- */
 
-static hlo_value exp2_(tt_lower *l, const hlo_value *x) {
-  if (tt_dtype_is_complex(l->dtype)) return hlo_exp(l->b, tt_times(l->b, x[0], M_LN2));
-  return tt_exp2(l, x[0]);
+/* Rows of functions that complex numbers have too. */
+#define MIRRORED(name, fn, mirror) \
+  static hlo_value name##_(tt_lower *l, const hlo_value *x) { return tt_mirrored(l, x[0], mirror, fn); }
+/* The same where there is a form of our own for real numbers. */
+#define ELEMENTARY(name, fn, mirror)                                                \
+  static hlo_value name##_(tt_lower *l, const hlo_value *x) {                       \
+    if (tt_dtype_is_complex(l->dtype)) return tt_mirrored(l, x[0], mirror, fn);     \
+    return tt_##name(l, x[0]);                                                      \
+  }
+
+/* exp(-inf + iy) is 0 for any y, though an infinite one has no sine. */
+static hlo_value exp_of(hlo_builder *b, hlo_value x) {
+  if (!tt_dtype_is_complex(tt_dtype_of(x))) return hlo_exp(b, x);
+  hlo_value vanishes = tt_is(b, hlo_real(b, x), HLO_EQ, -INFINITY);
+  return hlo_select(b, hlo_and(b, vanishes, hlo_not(b, hlo_is_finite(b, hlo_imag(b, x)))), tt_zero(b, x), hlo_exp(b, x));
 }
 
-static hlo_value log10_(hlo_builder *b, hlo_value x) { return tt_times(b, hlo_log(b, x), M_LOG10E); }
+static hlo_value complex_exp2(hlo_builder *b, hlo_value z) { return exp_of(b, tt_times(b, z, M_LN2)); }
+static hlo_value complex_log2(hlo_builder *b, hlo_value z) { return tt_times(b, hlo_log(b, z), M_LOG2E); }
+static hlo_value log10_of(hlo_builder *b, hlo_value x) { return tt_times(b, hlo_log(b, x), M_LOG10E); }
 
-static hlo_value log2_(tt_lower *l, const hlo_value *x) { return tt_log2(l, x[0]); }
-
-static hlo_value rsqrt_(tt_lower *l, const hlo_value *x) {
-  return tt_dtype_is_complex(l->dtype) ? hlo_rsqrt(l->b, x[0]) : tt_rsqrt(l, x[0]);
-}
+MIRRORED(exp, exp_of, TT_MIRROR_CONJ)
+MIRRORED(expm1, hlo_expm1, TT_MIRROR_CONJ)
+MIRRORED(log, hlo_log, TT_MIRROR_CONJ)
+MIRRORED(log10, log10_of, TT_MIRROR_CONJ)
+MIRRORED(log1p, hlo_log1p, TT_MIRROR_CONJ)
+MIRRORED(sqrt, hlo_sqrt, TT_MIRROR_CONJ)
+ELEMENTARY(exp2, complex_exp2, TT_MIRROR_CONJ)
+ELEMENTARY(log2, complex_log2, TT_MIRROR_CONJ)
+ELEMENTARY(rsqrt, hlo_rsqrt, TT_MIRROR_CONJ)
 
 /* log(exp(x) + exp(y)), or with powers of 2 */
 static hlo_value log_add(hlo_builder *b, hlo_value x, hlo_value y, double base) {
@@ -49,7 +67,8 @@ static hlo_value xlogy(hlo_builder *b, hlo_value x, hlo_value y) { return times_
 static hlo_value xlog1py(hlo_builder *b, hlo_value x, hlo_value y) { return times_log(b, x, y, hlo_log1p(b, y)); }
 
 static hlo_value entr(hlo_builder *b, hlo_value x) {
-  hlo_value y = hlo_neg(b, xlogy(b, x, x));
+  tt_real_only(b, x);
+  hlo_value y = hlo_select(b, tt_is_zero(b, x), tt_zero(b, x), hlo_neg(b, hlo_mul(b, x, hlo_log(b, x))));
   return hlo_select(b, tt_is_negative(b, x), hlo_like_f64(b, x, -INFINITY), y);
 }
 
@@ -76,20 +95,71 @@ static hlo_value logit_backward(tt_lower *l, const hlo_value *x) {
 
 /* ---- circular functions -------------------------------------------------------------------------------------- */
 
-/* Rows of functions in elementary.h. */
-#define ELEMENTARY(name) \
-  static hlo_value name##_(tt_lower *l, const hlo_value *x) { return tt_##name(l, x[0]); }
-ELEMENTARY(sin)
-ELEMENTARY(cos)
-ELEMENTARY(tan)
-ELEMENTARY(asin)
-ELEMENTARY(acos)
-ELEMENTARY(atan)
+ELEMENTARY(tan, hlo_tan, TT_MIRROR_ODD)
+ELEMENTARY(asin, hlo_asin, TT_MIRROR_INVERSE)
+ELEMENTARY(acos, hlo_acos, TT_MIRROR_CONJ)
+ELEMENTARY(atan, hlo_atan, TT_MIRROR_INVERSE)
+MIRRORED(asinh, hlo_asinh, TT_MIRROR_INVERSE)
+MIRRORED(acosh, hlo_acosh, TT_MIRROR_CONJ)
+MIRRORED(atanh, hlo_atanh, TT_MIRROR_INVERSE)
+MIRRORED(tanh, hlo_tanh, TT_MIRROR_ODD)
+
+/* exp(|x| / 2): XLA's own sinh and cosh halve by adding log(1/2) to x, which costs digits of a large one. */
+static hlo_value half_exp(hlo_builder *b, hlo_value x) { return hlo_exp(b, tt_times(b, hlo_abs(b, x), 0.5)); }
+
+static hlo_value real_cosh(hlo_builder *b, hlo_value x) {
+  hlo_value t = half_exp(b, x), r = tt_reciprocal(b, t);
+  return hlo_add(b, hlo_mul(b, tt_times(b, t, 0.5), t), hlo_mul(b, tt_times(b, r, 0.5), r));
+}
+
+static hlo_value real_sinh(hlo_builder *b, hlo_value x) {
+  hlo_value t = half_exp(b, x), r = tt_reciprocal(b, t);
+  hlo_value far = hlo_sub(b, hlo_mul(b, tt_times(b, t, 0.5), t), hlo_mul(b, tt_times(b, r, 0.5), r));
+  far = hlo_select(b, tt_is_negative(b, x), hlo_neg(b, far), far);
+  return hlo_select(b, tt_is(b, hlo_abs(b, x), HLO_LT, 1), hlo_sinh(b, x), far);
+}
+
+/* size * wave, and a zero of the wave's also where the size is infinite. */
+static hlo_value scaled_wave(hlo_builder *b, hlo_value size, hlo_value wave) {
+  return hlo_select(b, tt_is_zero(b, wave), wave, hlo_mul(b, size, wave));
+}
+
+/* Of complex numbers in the first quadrant. XLA's own subtract exponentials, of which small numbers leave nothing. */
+static hlo_value sinh_of(hlo_builder *b, hlo_value z) {
+  if (!tt_dtype_is_complex(tt_dtype_of(z))) return real_sinh(b, z);
+  hlo_value x = hlo_real(b, z), y = hlo_imag(b, z), re = scaled_wave(b, real_sinh(b, x), hlo_cos(b, y));
+  return hlo_complex(b, re, scaled_wave(b, real_cosh(b, x), hlo_sin(b, y)));
+}
+
+static hlo_value cosh_of(hlo_builder *b, hlo_value z) {
+  if (!tt_dtype_is_complex(tt_dtype_of(z))) return real_cosh(b, z);
+  hlo_value x = hlo_real(b, z), y = hlo_imag(b, z), re = scaled_wave(b, real_cosh(b, x), hlo_cos(b, y));
+  return hlo_complex(b, re, scaled_wave(b, real_sinh(b, x), hlo_sin(b, y)));
+}
+
+/* sin z = -i sinh(iz), cos z = cosh(iz), with z's parts in their places */
+static hlo_value complex_sin(hlo_builder *b, hlo_value z) {
+  hlo_value x = hlo_real(b, z), y = hlo_imag(b, z), re = scaled_wave(b, real_cosh(b, y), hlo_sin(b, x));
+  return hlo_complex(b, re, scaled_wave(b, real_sinh(b, y), hlo_cos(b, x)));
+}
+
+static hlo_value complex_cos(hlo_builder *b, hlo_value z) {
+  hlo_value x = hlo_real(b, z), y = hlo_imag(b, z), re = scaled_wave(b, real_cosh(b, y), hlo_cos(b, x));
+  return hlo_complex(b, re, hlo_neg(b, scaled_wave(b, real_sinh(b, y), hlo_sin(b, x))));
+}
+
+ELEMENTARY(sin, complex_sin, TT_MIRROR_ODD)
+ELEMENTARY(cos, complex_cos, TT_MIRROR_EVEN)
+MIRRORED(cosh, cosh_of, TT_MIRROR_EVEN)
+MIRRORED(sinh, sinh_of, TT_MIRROR_ODD)
+
 static hlo_value atan2_(tt_lower *l, const hlo_value *x) { return tt_atan2(l, x[0], x[1]); }
 
-static hlo_value sinc(hlo_builder *b, hlo_value x) {
+static hlo_value sinc(tt_lower *l, const hlo_value *operands) {
+  hlo_builder *b = l->b;
+  hlo_value x = operands[0];
   hlo_value angle = tt_times(b, x, M_PI);
-  return hlo_select(b, tt_is_zero(b, x), hlo_like_i64(b, x, 1), hlo_div(b, hlo_sin(b, angle), angle));
+  return hlo_select(b, tt_is_zero(b, x), hlo_like_i64(b, x, 1), hlo_div(b, sin_(l, &angle), angle));
 }
 
 static hlo_value spherical_j0(hlo_builder *b, hlo_value x) {
@@ -105,16 +175,7 @@ static hlo_value real_times(hlo_builder *b, hlo_value x, double factor, const ch
 static hlo_value to_radians(hlo_builder *b, hlo_value x) { return real_times(b, x, M_PI / 180, "deg2rad"); }
 static hlo_value to_degrees(hlo_builder *b, hlo_value x) { return real_times(b, x, 180 / M_PI, "rad2deg"); }
 
-/* sqrt(x^2 + y^2) without overflow */
-static hlo_value hypot_(hlo_builder *b, hlo_value x, hlo_value y) {
-  x = hlo_abs(b, tt_real_only(b, x));
-  y = hlo_abs(b, y);
-  hlo_value high = hlo_max(b, x, y), low = hlo_min(b, x, y);
-  hlo_value is_plain = hlo_or(b, tt_is_zero(b, high), tt_is(b, high, HLO_EQ, INFINITY));
-  hlo_value size = hlo_mul(b, high, hlo_sqrt(b, tt_plus(b, tt_square(b, hlo_div(b, low, high)), 1)));
-  hlo_value infinite = hlo_or(b, tt_is(b, x, HLO_EQ, INFINITY), tt_is(b, y, HLO_EQ, INFINITY));
-  return hlo_select(b, infinite, hlo_like_f64(b, x, INFINITY), hlo_select(b, is_plain, high, size));
-}
+static hlo_value hypot_(hlo_builder *b, hlo_value x, hlo_value y) { return tt_hypot(b, tt_real_only(b, x), y); }
 
 /* ---- error functions ----------------------------------------------------------------------------------------- */
 
@@ -164,18 +225,35 @@ static hlo_value digamma_of(tt_lower *l, hlo_value x) {
 
 static hlo_value digamma_(tt_lower *l, const hlo_value *x) { return digamma_of(l, x[0]); }
 
-/* sum of (q + k)^-s over k >= 0: infinite where q + k is 0 for some k. */
+/* sum of (q + k)^-s over k >= 0, for q > 0. One term counts if s is large. */
+static hlo_value zeta_right(hlo_builder *b, hlo_value s, hlo_value q) {
+  return hlo_select(b, tt_is(b, s, HLO_GT, 1e4), hlo_pow(b, q, hlo_neg(b, s)), hlo_zeta(b, s, q));
+}
+
+/* The same for any q: infinite where q + k is 0 for some k. Of a negative q, which needs a whole s, the terms left of 0 are the
+ * difference of two such sums. */
 static hlo_value zeta(hlo_builder *b, hlo_value s, hlo_value q) {
-  hlo_value pole = hlo_and(b, tt_is(b, q, HLO_LE, 0), hlo_compare(b, HLO_EQ, q, hlo_floor(b, q)));
-  return hlo_select(b, pole, hlo_like_f64(b, q, INFINITY), hlo_zeta(b, s, q));
+  hlo_value infinite = hlo_like_f64(b, q, INFINITY), none = hlo_like_f64(b, q, NAN), one = hlo_like_i64(b, q, 1);
+  hlo_value is_left = tt_is(b, q, HLO_LE, 0), pole = hlo_and(b, is_left, hlo_compare(b, HLO_EQ, q, hlo_floor(b, q)));
+  hlo_value inside = hlo_sub(b, q, hlo_floor(b, q)), half = tt_times(b, s, 0.5);
+  hlo_value left = hlo_sub(b, zeta_right(b, s, tt_from(b, 1, inside)), zeta_right(b, s, hlo_select(b, is_left, tt_from(b, 1, q), one)));
+  left = hlo_select(b, hlo_compare(b, HLO_NE, hlo_floor(b, half), half), hlo_neg(b, left), left);
+  hlo_value right = zeta_right(b, s, hlo_select(b, is_left, inside, q));
+  hlo_value y = hlo_select(b, is_left, hlo_add(b, right, left), right);
+  y = hlo_select(b, hlo_and(b, is_left, tt_is(b, s, HLO_GT, 1e4)), infinite, y);
+  y = hlo_select(b, hlo_and(b, is_left, hlo_compare(b, HLO_NE, s, hlo_floor(b, s))), none, y);
+  y = hlo_select(b, hlo_or(b, tt_is_nan(b, s), tt_is_nan(b, q)), none, y);
+  y = hlo_select(b, pole, infinite, y);
+  y = hlo_select(b, tt_is(b, s, HLO_LT, 1), none, y);
+  return hlo_select(b, tt_is(b, s, HLO_EQ, 1), infinite, y);
 }
 
 /* The second derivative of lgamma: by reflection left of 1/2. */
 static hlo_value trigamma(hlo_builder *b, hlo_value x) {
   hlo_value reflects = tt_is(b, x, HLO_LT, 0.5), right = hlo_select(b, reflects, tt_from(b, 1, x), x);
-  hlo_value y = zeta(b, hlo_like_i64(b, x, 2), right);
+  hlo_value y = zeta_right(b, hlo_like_i64(b, x, 2), right);
   y = hlo_select(b, tt_is(b, x, HLO_EQ, INFINITY), tt_zero(b, x), y);
-  hlo_value sine = hlo_sin(b, tt_times(b, hlo_sub(b, x, hlo_floor(b, x)), M_PI));
+  hlo_value sine = hlo_sin(b, tt_times(b, hlo_sub(b, x, hlo_round_even(b, x)), M_PI));
   hlo_value mirror = hlo_div(b, hlo_like_f64(b, x, M_PI * M_PI), tt_square(b, sine));
   return hlo_select(b, reflects, hlo_sub(b, mirror, y), y);
 }
@@ -200,13 +278,14 @@ static void lower_polygamma(tt_lower *l) {
 /* ---- rows ---------------------------------------------------------------------------------------------------- */
 
 #define FLOAT(name, fn) TT_UNARY(name, fn, TT_TYPES_FLOAT)
+#define ROW(name, fn) TT_POINTWISE(name, 1, fn, TT_TYPES_FLOAT)
 #define FLOATS(name, fn) TT_BINARY(name, fn, TT_TYPES_FLOAT)
 
 TT_OP_FAMILY(
     special,
-    FLOAT("exp", hlo_exp), TT_POINTWISE("exp2", 1, exp2_, TT_TYPES_FLOAT), FLOAT("expm1", hlo_expm1), FLOAT("log", hlo_log), TT_POINTWISE("log2", 1, log2_, TT_TYPES_FLOAT),
-    FLOAT("log10", log10_), FLOAT("log1p", hlo_log1p), FLOAT("sqrt", hlo_sqrt), FLOAT("reciprocal", tt_reciprocal),
-    TT_POINTWISE("rsqrt", 1, rsqrt_, TT_TYPES_FLOAT), TT_BINARY("logaddexp", logaddexp, TT_TYPES_SAME),
+    ROW("exp", exp_), ROW("exp2", exp2_), ROW("expm1", expm1_), ROW("log", log_), ROW("log2", log2_), ROW("log10", log10_),
+    ROW("log1p", log1p_), ROW("sqrt", sqrt_), ROW("rsqrt", rsqrt_), FLOAT("reciprocal", tt_reciprocal),
+    TT_BINARY("logaddexp", logaddexp, TT_TYPES_SAME),
     TT_BINARY("logaddexp2", logaddexp2, TT_TYPES_SAME), FLOATS("xlogy.Tensor", xlogy),
     FLOATS("xlogy.Scalar_Self", xlogy),
     FLOATS("xlogy.Scalar_Other", xlogy), FLOATS("special_xlog1py", xlog1py),
@@ -214,11 +293,9 @@ TT_OP_FAMILY(
     FLOAT("special_entr", entr), TT_POINTWISE("logit", 1, logit, TT_TYPES_FLOAT, .static_numbers = TT_STATIC(1)),
     TT_POINTWISE("logit_backward", 2, logit_backward, TT_TYPES_SAME, .static_numbers = TT_STATIC(2)),
 
-    TT_POINTWISE("sin", 1, sin_, TT_TYPES_FLOAT), TT_POINTWISE("cos", 1, cos_, TT_TYPES_FLOAT),
-    TT_POINTWISE("tan", 1, tan_, TT_TYPES_FLOAT), TT_POINTWISE("asin", 1, asin_, TT_TYPES_FLOAT),
-    TT_POINTWISE("acos", 1, acos_, TT_TYPES_FLOAT), TT_POINTWISE("atan", 1, atan_, TT_TYPES_FLOAT), FLOAT("sinh", hlo_sinh), FLOAT("cosh", hlo_cosh),
-    FLOAT("asinh", hlo_asinh), FLOAT("acosh", hlo_acosh), FLOAT("atanh", hlo_atanh),
-    TT_POINTWISE("atan2", 2, atan2_, TT_TYPES_FLOAT), FLOAT("sinc", sinc),
+    ROW("sin", sin_), ROW("cos", cos_), ROW("tan", tan_), ROW("asin", asin_), ROW("acos", acos_), ROW("atan", atan_),
+    ROW("sinh", sinh_), ROW("cosh", cosh_), ROW("tanh", tanh_), ROW("asinh", asinh_), ROW("acosh", acosh_), ROW("atanh", atanh_),
+    TT_POINTWISE("atan2", 2, atan2_, TT_TYPES_FLOAT), ROW("sinc", sinc),
     FLOAT("special_spherical_bessel_j0", spherical_j0), FLOAT("deg2rad", to_radians), FLOAT("rad2deg", to_degrees),
     TT_BINARY("hypot", hypot_, TT_TYPES_SAME),
 
@@ -227,5 +304,4 @@ TT_OP_FAMILY(
 
     FLOAT("lgamma", hlo_lgamma), TT_POINTWISE("digamma", 1, digamma_, TT_TYPES_FLOAT),
     TT_ROW("polygamma", lower_polygamma),
-    FLOATS("special_zeta", hlo_zeta), FLOATS("special_zeta.self_scalar", hlo_zeta),
-    FLOATS("special_zeta.other_scalar", hlo_zeta));
+    FLOATS("special_zeta", zeta), FLOATS("special_zeta.self_scalar", zeta), FLOATS("special_zeta.other_scalar", zeta));

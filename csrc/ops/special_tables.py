@@ -1,5 +1,7 @@
 """Prints special_tables.h: Chebyshev series of special functions, from mpmath at 50 digits."""
-from mpmath import mp, mpf, cos, pi, exp, sqrt, log, erfc, besseli, besselk, besselj, bessely, findroot, ncdf
+from fractions import Fraction
+
+from mpmath import mp, mpf, cos, pi, exp, sqrt, log, erfc, besseli, besselk, besselj, bessely, findroot, airyai, airybi
 
 mp.dps = 50
 NODES = 80
@@ -61,6 +63,41 @@ def tail_quantile(r):
     return (s - y) * s - log(s)
 
 
+def airy_waves(zeta):
+    """Ai and Bi at x < 0, as amplitudes of the sine and the cosine of zeta + pi/4, where zeta = 2/3 (-x)^(3/2)."""
+    x = (mpf(3) / 2 * zeta) ** (mpf(2) / 3)
+    angle, size = zeta + pi / 4, sqrt(pi) * x ** (mpf(1) / 4)
+    a, b = airyai(-x) * size, airybi(-x) * size
+    return a * mp.sin(angle) + b * cos(angle), (b * mp.sin(angle) - a * cos(angle)) * zeta
+
+
+def airy_decay(zeta):
+    x = (mpf(3) / 2 * zeta) ** (mpf(2) / 3)
+    return airyai(x) * 2 * sqrt(pi) * x ** (mpf(1) / 4) * exp(zeta)
+
+
+def root_over(mu):
+    """eta / mu, where eta^2 / 2 = mu - log(1 + mu)."""
+    return sqrt(2 * (mu - mp.log1p(mu))) / abs(mu) if mu else mpf(1)
+
+
+def uniform_terms(rows, columns):
+    """Temme's uniform expansion of the incomplete gamma functions: c[k][n] is the factor of eta^n / a^k (DLMF 8.12.10 and
+    8.12.11). With m = sum m[i] eta^i for lambda - 1, from m m' = eta (1 + m)."""
+    size = columns + 2 * rows + 2
+    m = [Fraction(0), Fraction(1)]
+    for i in range(2, size + 2):
+        m.append((m[i - 1] - sum(m[j] * (i + 1 - j) * m[i + 1 - j] for j in range(2, i))) / (i + 1))
+    r = [Fraction(1)]  # eta / m
+    for i in range(1, size + 1):
+        r.append(-sum(m[j + 1] * r[i - j] for j in range(1, i + 1)))
+    c = [r[1:]]
+    while len(c) < rows:
+        last = c[-1]
+        c.append([(n + 2) * last[n + 2] - last[1] * r[n + 1] for n in range(len(last) - 2)])
+    return [row[:columns] for row in c]
+
+
 TABLES = {
     "erfcx": (lambda t: mpf(1) / sqrt(pi) * 2 if t == 1 else
               (lambda x: exp(x * x) * erfc(x) * (1 + 2 * x))(2 * (1 + t) / (1 - t))),
@@ -81,6 +118,12 @@ TABLES = {
     "wave0_q": in_square(lambda x: waves(0, x)[1] * x / 8),
     "wave1_p": in_square(lambda x: waves(1, x)[0]),
     "wave1_q": in_square(lambda x: waves(1, x)[1] * x / 8),
+    "airy_near": between(airyai, -3, 2),
+    "airy_decay": far(airy_decay, 2 * sqrt(mpf(8)) / 3),
+    "airy_sine": far(lambda z: airy_waves(z)[0], 2 * sqrt(mpf(27)) / 3),
+    "airy_cosine": far(lambda z: airy_waves(z)[1], 2 * sqrt(mpf(27)) / 3),
+    "gamma_log": between(lambda a: mp.loggamma(1 + a) / a, 0, 2),
+    "gamma_root": between(root_over, -mpf(3) / 10, mpf(3) / 10),
 }
 
 print("""/* Chebyshev series of special functions: made by special_tables.py, do not edit. */
@@ -98,4 +141,12 @@ for name, f in TABLES.items():
     lines = [", ".join(c[i:i + 4]) for i in range(0, len(c), 4)]
     print(f"static const double {name}_table[] = {{")
     print(",\n".join("    " + line for line in lines) + "};\n")
+ROWS, COLUMNS = 9, 18
+print(f"enum {{ GAMMA_ROWS = {ROWS}, GAMMA_COLUMNS = {COLUMNS} }};")
+print("static const double gamma_terms[GAMMA_ROWS][GAMMA_COLUMNS] = {")
+for row in uniform_terms(ROWS, COLUMNS):
+    c = [number(mpf(x.numerator) / x.denominator) for x in row]
+    lines = [", ".join(c[i:i + 4]) for i in range(0, len(c), 4)]
+    print("    {" + ",\n     ".join(lines) + "},")
+print("};\n")
 print("#endif")

@@ -2,12 +2,16 @@
 // a known size.
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/nonzero_static.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/searchsorted.h>
+#include <ATen/ops/tensor_split_native.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include "torch/device.h"
@@ -91,6 +95,100 @@ std::tuple<at::Tensor&, at::Tensor&, at::Tensor&, at::Tensor&> least_squares_out
   return {solution, residuals, rank, values};
 }
 
+// ---- unique: the row gives arrays with room for all, and how many count ------------------------------------------------
+
+using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+at::Tensor or_empty(const at::Tensor& t) { return t.defined() ? t : empty({0}, at::kLong); }
+
+// The first dimension cut to the number that was found.
+Three cut(const Four& found) {
+  const auto& [values, inverse, counts, total] = found;
+  const int64_t n = read_for_shape<int64_t>(total);
+  const auto first = [n](const at::Tensor& t) { return t.size(0) == n ? t : t.narrow(0, 0, n).clone(); };
+  return {first(values), or_empty(inverse), counts.defined() ? first(counts) : or_empty(counts)};
+}
+
+Three distinct(const at::Tensor& self, bool sorted, bool return_inverse, bool return_counts) {
+  static const Typed<Four(const at::Tensor&, bool, bool, bool)> kernel(binding_behind("_unique2"));
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), "\"unique\" not implemented for '", self.scalar_type(), "'");
+  if (self.numel() == 0)
+    return {empty({0}, self.scalar_type()), empty(return_inverse ? self.sizes() : c10::IntArrayRef{0}, at::kLong), empty({0}, at::kLong)};
+  return cut(kernel(self, sorted, return_inverse, return_counts));
+}
+
+std::tuple<at::Tensor, at::Tensor> distinct_two(const at::Tensor& self, bool sorted, bool return_inverse) {
+  auto [values, inverse, counts] = distinct(self, sorted, return_inverse, false);
+  return {values, inverse};
+}
+
+// Along a dimension without elements nothing is unique; beside it there must be none like it.
+bool is_empty_along(const at::Tensor& self, int64_t dim) {
+  int64_t zeros = 0;
+  for (const int64_t size : self.sizes()) zeros += size == 0;
+  if (self.size(dim) != 0) {
+    TORCH_CHECK(zeros == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+    return false;
+  }
+  TORCH_CHECK(zeros == 1, "Number of zero sized dimensions is more than one, so unique cannot be applied ");
+  return true;
+}
+
+template <class Run>
+Three unique_along(const at::Tensor& self, int64_t dim, Run run) {
+  if (is_empty_along(self, dim)) return {empty(self.sizes(), self.scalar_type()), empty({0}, at::kLong), empty({0}, at::kLong)};
+  auto sizes = self.movedim(dim, 0).sizes().vec();
+  auto [rows, inverse, counts] = cut(run());
+  sizes[0] = rows.size(0);
+  return {rows.view(sizes).movedim(0, dim), inverse, counts};
+}
+
+Three distinct_along(const at::Tensor& self, int64_t dim, bool sorted, bool return_inverse, bool return_counts) {
+  static const Typed<Four(const at::Tensor&, int64_t, bool, bool, bool)> kernel(binding_behind("unique_dim"));
+  return unique_along(self, dim, [&] { return kernel(self, dim, sorted, return_inverse, return_counts); });
+}
+
+Three runs_along(const at::Tensor& self, int64_t dim, bool return_inverse, bool return_counts) {
+  static const Typed<Four(const at::Tensor&, int64_t, bool, bool)> kernel(binding_behind("unique_dim_consecutive"));
+  return unique_along(self, dim, [&] { return kernel(self, dim, return_inverse, return_counts); });
+}
+
+Three runs(const at::Tensor& self, bool return_inverse, bool return_counts, std::optional<int64_t> dim) {
+  static const Typed<Four(const at::Tensor&, bool, bool, std::optional<int64_t>)> kernel(binding_behind("unique_consecutive"));
+  if (dim && self.dim() > 1) return runs_along(self, *dim, return_inverse, return_counts);
+  if (self.numel() == 0)
+    return {empty({0}, self.scalar_type()), empty(return_inverse ? self.sizes() : c10::IntArrayRef{0}, at::kLong), empty({0}, at::kLong)};
+  return cut(kernel(self, return_inverse, return_counts, dim));
+}
+
+// ---- bincount ----------------------------------------------------------------------------------------------------
+
+at::Tensor count_bins(const at::Tensor& self, const std::optional<at::Tensor>& weights, int64_t minlength) {
+  TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isIntegralType(self.scalar_type(), /*includeBool=*/false), "\"bincount\" not implemented for '",
+                              self.scalar_type(), "'");
+  if (self.dim() == 1 && self.numel() == 0) return at::zeros({minlength}, self.options().dtype(at::kLong));
+  TORCH_CHECK(self.dim() == 1, "bincount only supports 1-d non-negative integral inputs.");
+  const bool weighted = weights && weights->defined();
+  TORCH_CHECK(!weighted || (weights->dim() == 1 && weights->size(0) == self.size(0)),
+              "weights should be 1-d and have the same length as input");
+  const auto [low, high] = at::aminmax(self);
+  TORCH_CHECK(read_for_shape<int64_t>(low) >= 0, "bincount only supports 1-d non-negative integral inputs.");
+  const int64_t bins = std::max(high.item<int64_t>() + 1, minlength);
+  const auto type = !weighted ? at::kLong : weights->scalar_type() == at::kFloat ? at::kFloat : at::kDouble;
+  const auto options = self.options().dtype(type);
+  const at::Tensor amounts = weighted ? weights->to(type) : at::ones({1}, options).expand({self.size(0)});
+  return at::zeros({bins}, options).index_add(0, self.to(at::kLong), amounts);
+}
+
+// ---- tensor_split: PyTorch's own wants the places in CPU memory ---------------------------------------------------------
+
+std::vector<at::Tensor> split_at_places(const at::Tensor& self, const at::Tensor& places, int64_t dim) {
+  if (places.device().type() == kType) check(tt_device_flush(device(), TT_FLUSH_DATA));
+  return at::native::tensor_split(self, places.cpu(), dim);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -101,6 +199,16 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("repeat_interleave.Tensor", repeat_positions);
   m.impl("linalg_lstsq", least_squares);
   m.impl("linalg_lstsq.out", least_squares_out);
+  m.impl("_unique2", distinct);
+  m.impl("_unique", distinct_two);
+  m.impl("unique_dim", distinct_along);
+  m.impl("unique_consecutive", runs);
+  m.impl("unique_dim_consecutive", runs_along);
+  m.impl("bincount", count_bins);
+  m.impl("tensor_split.tensor_indices_or_sections", split_at_places);
 }
+
+// Its parts are differentiable views, so it goes above autograd.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("tensor_split.tensor_indices_or_sections", split_at_places); }
 
 }  // namespace tt

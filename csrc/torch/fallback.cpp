@@ -29,6 +29,13 @@ std::atomic<Fallback>& mode() {
 }
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  note_fallback(op);
+  at::native::cpu_fallback(op, stack);
+}
+
+}  // namespace
+
+void note_fallback(const c10::OperatorHandle& op) {
   const std::string name = c10::toString(op.operator_name());
   TORCH_CHECK_NOT_IMPLEMENTED(
       fallback_mode() != Fallback::Error, "operator '", name,
@@ -41,10 +48,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (first && fallback_mode() == Fallback::Warn)
     TORCH_WARN("<TorchTpu/Performance/> operator '", name, "' has no TPU lowering and runs on the CPU. "
                "TORCH_TPU_CPU_FALLBACK=silent hides this, =error raises instead.");
-  at::native::cpu_fallback(op, stack);
 }
-
-}  // namespace
 
 std::vector<std::pair<std::string, uint64_t>> fallback_counts() {
   std::lock_guard<std::mutex> guard(lock);

@@ -70,6 +70,16 @@ struct BoundOverload {
 };
 const std::vector<BoundOverload>& bound_overloads();
 
+// Counts a call that is about to run on the CPU instead, and warns or raises as the mode says.
+void note_fallback(const c10::OperatorHandle& op);
+// Runs a call on the CPU and brings the results back, sparse ones too, and what was written.
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+// The kernel of another dispatch key, where it works on any device: it looks at a tensor's parts, or calls operators on them.
+template <c10::DispatchKey Key>
+void run_as(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  op.callBoxedForDispatchKey(Key, *stack);
+}
+
 // Calls of operators that ran on the CPU instead, by name.
 std::vector<std::pair<std::string, uint64_t>> fallback_counts();
 void reset_fallback_counts();
