@@ -154,7 +154,7 @@ def test_fallback_warns_once():
         TORCH_TPU_CPU_FALLBACK="warn",
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("UserWarning") == 1 and "on_the_host" in done.stderr
+    assert done.stderr.count("on_the_host' has no TPU lowering") == 1
 
 
 # ---- what is not there ----------------------------------------------------------------------------------------
