@@ -33,7 +33,7 @@ static bool pool_of(tt_lower *l, int first, int spatial, pool *p) {
     p->numel *= p->in[d];
     p->volume *= window[d];
     p->outputs *= out[d];
-    if (out[d] < 1 || window[d] < 1 || out[d] + window[d] - 1 > p->in[d])
+    if (out[d] < 1 || window[d] < 1 || out[d] + window[d] - 1 + (spatial == 3) > p->in[d]) /* of a volume one more is wanted */
       hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s: pool size %lld too large relative to input size %lld", l->op->name,
                (long long)window[d], (long long)p->in[d]);
   }

@@ -141,12 +141,14 @@ static hlo_value at_the_edges(hlo_builder *b, hlo_value a, hlo_value x, hlo_valu
   hlo_value none = hlo_like_i64(b, y, upper), all = hlo_like_i64(b, y, !upper), nan = hlo_like_f64(b, y, NAN);
   hlo_value a_is_zero = tt_is_zero(b, a), x_is_zero = tt_is_zero(b, x);
   hlo_value a_is_inf = tt_is(b, a, HLO_EQ, INFINITY), x_is_inf = tt_is(b, x, HLO_EQ, INFINITY);
+  y = hlo_select(b, hlo_or(b, tt_is_nan(b, a), tt_is_nan(b, x)), nan, y); /* at the edges PyTorch's answers come before NaN */
   y = hlo_select(b, x_is_inf, all, y);
   y = hlo_select(b, hlo_or(b, a_is_inf, x_is_zero), none, y);
   y = hlo_select(b, a_is_zero, all, y);
-  hlo_value wrong = hlo_or(b, hlo_and(b, a_is_zero, x_is_zero), hlo_and(b, a_is_inf, x_is_inf));
+  hlo_value wrong = hlo_and(b, a_is_zero, hlo_not(b, tt_is(b, x, HLO_GT, 0)));
+  wrong = hlo_or(b, wrong, hlo_and(b, a_is_inf, x_is_inf));
   wrong = hlo_or(b, wrong, hlo_or(b, tt_is_negative(b, a), tt_is_negative(b, x)));
-  return hlo_select(b, hlo_or(b, wrong, hlo_or(b, tt_is_nan(b, a), tt_is_nan(b, x))), nan, y);
+  return hlo_select(b, wrong, nan, y);
 }
 
 static hlo_value incomplete_gamma(tt_lower *l, hlo_value a, hlo_value x, bool upper) {

@@ -303,8 +303,8 @@ static void lower_fused_dropout(tt_lower *l) {
 }
 
 static void lower_native_dropout_backward(tt_lower *l) {
-  const tt_dtype given = dtype_of(l, 0), dtype = tt_dtype_is_integral(given) ? l->default_dtype : given;
-  hlo_value grad = tt_to_opmath(l, tt_cast(l, tt_tensor_arg(l, 0), dtype));
+  tt_dtype dtype = tt_dtype_is_integral(dtype_of(l, 0)) ? l->default_dtype : dtype_of(l, 0);
+  hlo_value grad = tt_cast(l, tt_tensor_arg(l, 0), tt_dtype_opmath(dtype));
   if (hlo_is_none(grad)) return;
   hlo_value mask = tt_cast(l, tt_tensor_arg(l, 1), TT_BOOL), scale = tt_number_arg(l, 2, grad.type->dtype);
   tt_result(l, tt_cast(l, apply_mask(l, grad, mask, scale), dtype));

@@ -7,7 +7,7 @@
 
 enum { MAX_SPATIAL = 3 };
 
-typedef enum method { NEAREST, NEAREST_EXACT, LINEAR, CUBIC, LINEAR_AA, CUBIC_AA } method;
+typedef enum method { NEAREST, NEAREST_EXACT, LINEAR, CUBIC, LINEAR_AA, CUBIC_AA, LANCZOS_AA } method;
 
 typedef struct taps { /* tap k of output o: index[k * out + o], weight[...]; weights null: all 1 */
   int64_t in, out;
@@ -99,9 +99,19 @@ static taps taps_cubic(tt_lower *l, int64_t in, int64_t out, bool align_corners,
   return t;
 }
 
+static double sinc(double x) { return x == 0 ? 1 : sin(M_PI * x) / (M_PI * x); }
+
+/* How far a kernel reaches with antialiasing, and its value at a distance. */
+static double kernel_reach(method m) { return m == LANCZOS_AA ? 3 : m == CUBIC_AA ? 2 : 1; }
+static double kernel_at(method m, double x) {
+  if (m == CUBIC_AA) return cubic_kernel(x, -0.5);
+  if (fabs(x) >= kernel_reach(m)) return 0;
+  return m == LANCZOS_AA ? sinc(x) * sinc(x / 3) : 1 - fabs(x);
+}
+
 /* Antialiased: when shrinking, the kernel is stretched over all inputs that an output covers. */
-static taps taps_antialiased(tt_lower *l, int64_t in, int64_t out, bool align_corners, double factor, bool cubic) {
-  double scale = area_scale(in, out, align_corners, factor), half = cubic ? 2 : 1;
+static taps taps_antialiased(tt_lower *l, int64_t in, int64_t out, bool align_corners, double factor, method m) {
+  double scale = area_scale(in, out, align_corners, factor), half = kernel_reach(m);
   double support = scale >= 1 ? half * scale : half, inverse = scale >= 1 ? 1 / scale : 1;
   taps t = taps_make(l, in, out, (int)ceil(support) * 2 + 1, true);
   for (int64_t o = 0; o < out; o++) {
@@ -111,8 +121,7 @@ static taps taps_antialiased(tt_lower *l, int64_t in, int64_t out, bool align_co
     if (last > in) last = in;
     if (last - first > t.count) last = first + t.count;
     for (int k = 0; k < t.count; k++) {
-      double x = ((double)(k + first) - center + 0.5) * inverse;
-      double w = cubic ? cubic_kernel(x, -0.5) : fabs(x) < 1 ? 1 - fabs(x) : 0;
+      double w = kernel_at(m, ((double)(k + first) - center + 0.5) * inverse);
       bool inside = k < last - first;
       t.index[k * out + o] = clamp_index(first + k, in);
       t.weight[k * out + o] = inside ? w : 0;
@@ -130,10 +139,11 @@ static taps taps_for(tt_lower *l, method m, int64_t in, int64_t out, bool align_
     case NEAREST_EXACT: return taps_nearest(l, in, out, factor, true);
     case LINEAR: return taps_linear(l, in, out, align_corners, factor, is_double);
     case CUBIC: return taps_cubic(l, in, out, align_corners, factor, is_double);
-    case LINEAR_AA: return taps_antialiased(l, in, out, align_corners, factor, false);
-    case CUBIC_AA: break;
+    case LINEAR_AA:
+    case CUBIC_AA:
+    case LANCZOS_AA: break;
   }
-  return taps_antialiased(l, in, out, align_corners, factor, true);
+  return taps_antialiased(l, in, out, align_corners, factor, m);
 }
 
 /* ---- applying taps ------------------------------------------------------------------------------------------ */
@@ -150,6 +160,44 @@ static hlo_value gather_taps(tt_lower *l, hlo_value x, int dim, const taps *t) {
     sum = k ? hlo_add(l->b, sum, term) : term;
   }
   return sum;
+}
+
+/* Weights as PyTorch has them for bytes: of 16 bits, with so many bits behind the point, which is returned. What several taps
+ * take from one input is put together first, since each sum is rounded. */
+static int taps_quantize(taps *t) {
+  enum { MOST_BITS = 22, WEIGHT_BITS = 15 };
+  double largest = 0;
+  for (int64_t o = 0; o < t->out; o++)
+    for (int k = 0; k < t->count; k++) {
+      double *w = t->weight + k * t->out + o;
+      for (int j = 0; j < k; j++)
+        if (t->index[j * t->out + o] == t->index[k * t->out + o]) {
+          t->weight[j * t->out + o] += *w;
+          *w = 0;
+          break;
+        }
+    }
+  for (int64_t i = 0; i < t->count * t->out; i++) largest = fmax(largest, t->weight[i]);
+  int bits = 0;
+  while (bits < MOST_BITS && (int)(0.5 + largest * (double)(1 << (bits + 1))) < 1 << WEIGHT_BITS) bits++;
+  for (int64_t i = 0; i < t->count * t->out; i++) t->weight[i] = trunc(t->weight[i] * (1 << bits) + copysign(0.5, t->weight[i]));
+  return bits;
+}
+
+/* One dimension of bytes, which stay bytes between dimensions. x: i32. */
+static hlo_value gather_bytes(tt_lower *l, hlo_value x, int dim, taps *t) {
+  hlo_builder *b = l->b;
+  int bits = taps_quantize(t);
+  hlo_value sum = hlo_scalar_i64(b, TT_I32, bits ? 1 << (bits - 1) : 0);
+  for (int k = 0; k < t->count; k++) {
+    int64_t *whole = tt_scratch(l, (size_t)t->out * sizeof *whole);
+    for (int64_t o = 0; o < t->out; o++) whole[o] = (int64_t)t->weight[k * t->out + o];
+    hlo_value term = tt_take(l, x, dim, t->out, t->index + k * t->out);
+    hlo_value weight = hlo_convert(b, hlo_constant_i64s(b, (int)t->out, whole), TT_I32);
+    sum = hlo_add(b, hlo_mul(b, term, tt_along(l, weight, term, dim)), sum);
+  }
+  sum = hlo_shr_arith(b, sum, hlo_scalar_i64(b, TT_I32, bits));
+  return hlo_clamp(b, hlo_scalar_i64(b, TT_I32, 0), sum, hlo_scalar_i64(b, TT_I32, UINT8_MAX));
 }
 
 /* [out, in]: the weight of each input in each output. */
@@ -220,10 +268,12 @@ static void forward(tt_lower *l, resize r) {
   bool align = r.m >= LINEAR && tt_bool_arg(l, next++);
   tt_dtype dtype = (tt_dtype)input->dtype;
   hlo_value x = tt_tensor_arg(l, 0);
-  if (r.m >= LINEAR) x = tt_to_opmath(l, x);
+  bool bytes = dtype == TT_U8 && r.m >= LINEAR && r.spatial == 2;
+  if (r.m >= LINEAR) x = bytes ? hlo_convert(l->b, x, TT_I32) : tt_to_opmath(l, x);
   for (int d = r.spatial - 1; d >= 0; d--) {
-    taps t = taps_for(l, r.m, input->sizes[2 + d], out[d], align, factor_arg(l, next + d), dtype == TT_F64);
-    x = gather_taps(l, x, 2 + d, &t);
+    if (bytes && input->sizes[2 + d] == out[d]) continue;
+    taps t = taps_for(l, r.m, input->sizes[2 + d], out[d], align, factor_arg(l, next + d), dtype == TT_F64 || bytes);
+    x = bytes ? gather_bytes(l, x, 2 + d, &t) : gather_taps(l, x, 2 + d, &t);
   }
   tt_result(l, tt_cast(l, x, dtype));
 }
@@ -256,7 +306,8 @@ static void backward(tt_lower *l, resize r) {
   X(upsample_trilinear3d, LINEAR, 3, 3)                   \
   X(upsample_bicubic2d, CUBIC, 2, 3)                      \
   X(_upsample_bilinear2d_aa, LINEAR_AA, 2, 3)             \
-  X(_upsample_bicubic2d_aa, CUBIC_AA, 2, 3)
+  X(_upsample_bicubic2d_aa, CUBIC_AA, 2, 3)               \
+  X(_upsample_lanczos2d_aa, LANCZOS_AA, 2, 3)
 
 #define TT_X(name, m, spatial, scales)                                                  \
   static void lower_##name(tt_lower *l) { forward(l, (resize){m, spatial}); }           \

@@ -186,7 +186,8 @@ constexpr DtypeMap dtype_map;
 
 tt_dtype dtype_of(at::ScalarType t) {
   const auto d = static_cast<tt_dtype>(dtype_map.map[static_cast<int>(t)]);
-  TORCH_CHECK_TYPE(d != TT_DTYPE_NONE, "tensors of dtype ", t, " are not supported on device tpu");
+  TORCH_CHECK_TYPE(d != TT_DTYPE_NONE, "tensors of dtype ", t, " are not supported on device tpu",
+                   t == at::kComplexHalf ? ": XLA has no complex numbers of 16-bit parts. Use torch.complex64" : "");
   return d;
 }
 at::ScalarType scalar_type_of(tt_dtype t) { return scalar_types[t]; }
