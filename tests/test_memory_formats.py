@@ -179,7 +179,7 @@ FILLED = {
     "softmax": lambda x: x.softmax(1),
     "sort": lambda x: x.sort(1, stable=True),
     "flip": lambda x: x.flip(0),
-    "roll": lambda x: x.roll(1, 0),
+    "roll": lambda x: x.roll(1, 1),
     "index": lambda x: x[[0, 0]],
     "mask": lambda x: x[x > 2],
     "tril": lambda x: x.tril(),
