@@ -24,7 +24,7 @@ def tolerance(info, dtype):
     return TOLERANCE.get(dtype, {})
 
 # Channels-last if the input or weight is, as on CUDA; the CPU's own convolution, which it takes for small shapes, is not.
-OTHER_FORMATS = "nn.ConvTranspose3d", "nn.LazyConvTranspose3d"
+OTHER_FORMATS = "nn.Conv3d", "nn.LazyConv3d", "nn.ConvTranspose3d", "nn.LazyConvTranspose3d"
 
 
 def modules(info, dtype, training, most=None):
