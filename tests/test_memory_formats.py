@@ -20,14 +20,14 @@ SIZES = "statistics that nobody needs have no elements on the CPU alone; PyTorch
 VIEWED = "the CPU's sees an image of one row, of which a swapped weight looks channels-last"
 CUT = "where padding only removes something, the CPU clones what is left with its strides; the device pads"
 JOINED = "one operator on the device; on the CPU several, of which the last sees only what the others made"
+SMALL = "channels-last if the input or weight is, as on CUDA; the CPU's own convolution, which it takes for small shapes, is not"
 # Operators whose layouts differ, with the reason.
 KNOWN = {
     "diagonal_scatter": GAPS, "select_scatter": GAPS, "slice_scatter": GAPS, "as_strided_scatter": GAPS,
-    "nn_functional_linear": MATRIX, "nn_functional_linear_cross_entropy": MATRIX,
+    "nn_functional_multi_head_attention_forward": MATRIX, "nn_functional_linear": MATRIX, "nn_functional_linear_cross_entropy": MATRIX,
     "nn_functional_linear_cross_entropy_chunked": MATRIX, "nn_functional_linear_cross_entropy_chunked_none": MATRIX,
     "native_batch_norm": SIZES, "_native_batch_norm_legit": SIZES,
-    "nn_functional_conv_transpose3d": "channels-last if the input or weight is, as on CUDA; the CPU's own convolution, "
-                                      "which it takes for small shapes, is not",
+    "nn_functional_conv3d": SMALL, "nn_functional_conv_transpose3d": SMALL,
     "nn_functional_conv1d": VIEWED, "nn_functional_conv_transpose1d": VIEWED,
     "constant_pad_nd": CUT, "nn_functional_pad_constant": CUT,
     "ldexp": JOINED, "nn_functional_binary_cross_entropy_with_logits": JOINED,
@@ -37,10 +37,11 @@ KNOWN = {
 
 
 def telling(layouts):
-    """Layouts without what addresses nothing: strides of empty tensors, and of dimensions of size 1."""
-    return [one if not isinstance(one, tuple) else
-            (one[0], one[1], [s for s, n in zip(one[2], one[0], strict=True) if n != 1] if 0 not in one[0] else None, one[3])
-            for one in layouts]
+    """Layouts without what addresses nothing: strides and offsets of empty tensors, strides of dimensions of size 1."""
+    def kept(shape, dtype, strides, offset):
+        return (shape, dtype) if 0 in shape else (shape, dtype, [s for s, n in zip(strides, shape, strict=True) if n != 1], offset)
+
+    return [kept(*one) if isinstance(one, tuple) else one for one in layouts]
 
 
 def formatted(t):
@@ -179,7 +180,7 @@ FILLED = {
     "softmax": lambda x: x.softmax(1),
     "sort": lambda x: x.sort(1, stable=True),
     "flip": lambda x: x.flip(0),
-    "roll": lambda x: x.roll(1, 0),
+    "roll": lambda x: x.roll(1, 1),
     "index": lambda x: x[[0, 0]],
     "mask": lambda x: x[x > 2],
     "tril": lambda x: x.tril(),

@@ -193,15 +193,9 @@ static bool use_hint(const tt_lower *l, int result, const hlo_type *type, int64_
   return true;
 }
 
-/* PyTorch's meta kernel does not know the layout: the row says so, or a pointwise one has a 0-dim tensor among larger ones,
- * of which its shape functions in Python make a contiguous result. */
-static bool knows_better(const tt_lower *l) {
-  if (l->op->flags & TT_OP_OWN_LAYOUT) return true;
-  for (int i = 0; i < l->op->operands && !(l->op->flags & TT_OP_ASK); i++) {
-    const tt_arg *a = tt_arg_at(l, i);
-    if (a->kind == TT_ARG_TENSOR && a->tensor.storage && a->tensor.rank == 0) return true;
-  }
-  return false;
+/* A pointwise row follows PyTorch's kernels; its shape functions in Python do otherwise where operands are broadcast. */
+static bool knows_better(const tt_op *op) {
+  return op->flags & TT_OP_OWN_LAYOUT || (tt_op_is_pointwise(op) && !(op->flags & TT_OP_ASK));
 }
 
 void tt_layout_choose(const tt_lower *l, int result, const hlo_type *type, int64_t *out_strides) {
@@ -211,7 +205,7 @@ void tt_layout_choose(const tt_lower *l, int result, const hlo_type *type, int64
     dense_strides(type->rank, type->dims, order, out_strides);
     return;
   }
-  if (!knows_better(l) && use_hint(l, result, type, out_strides)) return;
+  if (!knows_better(l->op) && use_hint(l, result, type, out_strides)) return;
   if (tt_op_is_pointwise(l->op)) {
     operand_strides(l, type, out_strides);
     return;

@@ -417,11 +417,11 @@ static void lower_multilabel_margin_backward(tt_lower *l) {
 
 TT_OP_FAMILY(loss,
     TT_ROW("mse_loss", lower_mse),
-    TT_ROW("mse_loss_backward", lower_mse_backward),
+    TT_ROW("mse_loss_backward", lower_mse_backward, .flags = TT_OP_OWN_LAYOUT),
     TT_ROW("smooth_l1_loss", lower_smooth_l1),
     TT_ROW("smooth_l1_loss_backward", lower_smooth_l1_backward, .flags = TT_OP_OWN_LAYOUT),
     TT_ROW("huber_loss", lower_huber),
-    TT_ROW("huber_loss_backward", lower_huber_backward),
+    TT_ROW("huber_loss_backward", lower_huber_backward, .flags = TT_OP_OWN_LAYOUT),
     TT_ROW("soft_margin_loss", lower_soft_margin),
     TT_ROW("soft_margin_loss_backward", lower_soft_margin_backward),
     TT_ROW("binary_cross_entropy", lower_bce, .flags = TT_OP_CHECKS_INDEX),

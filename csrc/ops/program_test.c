@@ -54,6 +54,8 @@ static void lower_static(tt_lower *l) {
   tt_result(l, hlo_mul(l->b, tt_tensor_arg(l, 0), hlo_scalar_f64(l->b, TT_F32, tt_float_arg(l, 1))));
 }
 
+enum { CONVOLVED = TT_OP_CONV | TT_OP_CHANNELS_LAST };
+
 TT_OP_FAMILY(program_test, TT_POINTWISE("add.Tensor", 2, add_scaled, TT_TYPES_SAME),
              TT_UNARY("sin", hlo_sin, TT_TYPES_FLOAT), TT_BINARY("eq.Tensor", equal, TT_TYPES_BOOL),
              TT_BINARY("div.Tensor", hlo_div, TT_TYPES_FLOAT), TT_UNARY("abs", hlo_abs, TT_TYPES_REAL),
@@ -61,6 +63,8 @@ TT_OP_FAMILY(program_test, TT_POINTWISE("add.Tensor", 2, add_scaled, TT_TYPES_SA
              TT_FOREACH("_foreach_add.List", "add.Tensor"), TT_FOREACH("_foreach_none", "no.such"),
              TT_ROW("number_first", lower_number_first), TT_ROW("fill.Scalar", lower_fill, .flags = TT_OP_PRESERVE),
              TT_ROW("copy", lower_copy, .flags = TT_OP_CHANNELS_LAST), TT_ROW("swap", lower_swap),
+             TT_ROW("kept", lower_copy, .flags = TT_OP_PRESERVE), TT_ROW("convolved", lower_copy, .flags = CONVOLVED),
+             TT_ROW("derived", lower_copy, .flags = CONVOLVED, .like = 1),
              TT_ROW("checked", lower_checked, .flags = TT_OP_CHECKS_INDEX),
              TT_ROW("matmul", lower_matmul, .flags = TT_OP_MATMUL), TT_ROW("unflagged", lower_matmul),
              TT_ROW("random", lower_random, .flags = TT_OP_RNG), TT_ROW("cast", lower_cast),
@@ -373,7 +377,7 @@ TT_TEST(layouts) {
   check_has_not(&f, "transpose %arg0"); /* nothing moves but inside the fusion */
   tt_program_free(f.program);
   tt_layout_hint hint = {2, DIMS(3, 1)};
-  tt_call call = {tt_op_find("add.Tensor"), f.args, 2, 0, NULL, TT_F32, HLO_PRECISION_DEFAULT};
+  tt_call call = {tt_op_find("kept"), f.args, 1, 0, NULL, TT_F32, HLO_PRECISION_DEFAULT};
   TT_CHECK_OK(tt_program_build(&call, f.specs, 1, &hint, 1, true, HLO_PRECISION_DEFAULT, &f.program));
   TT_CHECK_INT_EQ(f.program->results[0].strides[0], 3);
   tt_program_free(f.program);
@@ -384,6 +388,42 @@ TT_TEST(layouts) {
   TT_CHECK_INT_EQ(f.program->results[0].strides[1], 1);
   TT_CHECK_INT_EQ(f.program->results[0].array.dims[3], 3);
   tt_program_free(f.program);
+}
+
+/* The stride of the result's dimension 1: 1 where it is channels-last. Arguments: which ones are. */
+static int64_t channel_stride(const char *op, int count, const bool *channels_last) {
+  static const int64_t numel[] = {120}, sizes[] = {2, 3, 4, 5}, strides[2][4] = {{60, 20, 5, 1}, {60, 1, 15, 3}};
+  fixture f = {0};
+  for (int i = 0; i < count; i++) {
+    add_spec(&f, TT_HOLDS_ARRAY, TT_F32, 1, numel, NULL);
+    add_tensor(&f, view(i, TT_F32, 4, sizes, strides[channels_last[i]], 0));
+  }
+  TT_CHECK(build(&f, op));
+  int64_t stride = f.program ? f.program->results[0].strides[1] : -1;
+  tt_program_free(f.program);
+  return stride;
+}
+
+TT_TEST(formats_of_convolutions) {
+  static const struct { const char *op; bool of[3]; int64_t stride; } cases[] = {
+      {"convolved", {false, false, true}, 20}, {"convolved", {true, false}, 1}, {"convolved", {false, true}, 1},
+      {"derived", {true, false, false}, 20},   {"derived", {false, true}, 1},   {"derived", {false, false, true}, 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    TT_CHECK_INT_EQ(channel_stride(cases[i].op, 3, cases[i].of), cases[i].stride);
+}
+
+/* As torch.empty_like: strides of what has no gaps stay as they are; of what has, only their order. */
+TT_TEST(layouts_that_are_kept) {
+  static const struct { int64_t sizes[2], strides[2], expected[2]; } cases[] = {
+      {{2, 3}, {1, 2}, {1, 2}}, {{2, 3}, {2, 4}, {1, 2}}, {{0, 3}, {7, 2}, {7, 2}}, {{1, 3}, {9, 1}, {9, 1}}, {{2, 3}, {0, 1}, {3, 1}}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fixture f = {0};
+    add_spec(&f, TT_HOLDS_ARRAY, TT_F32, 1, DIMS(16), NULL);
+    add_tensor(&f, view(0, TT_F32, 2, cases[i].sizes, cases[i].strides, 0));
+    TT_CHECK(build(&f, "kept"));
+    for (int d = 0; d < 2 && f.program; d++) TT_CHECK_INT_EQ(f.program->results[0].strides[d], cases[i].expected[d]);
+    tt_program_free(f.program);
+  }
 }
 
 TT_TEST(flags_of_tensors) {

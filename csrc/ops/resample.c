@@ -250,6 +250,9 @@ static bool check_sizes(tt_lower *l, int spatial, int count, int rank, const int
              "output size %d and input size %s", spatial, spatial + 2, count, tt_sizes_text(l, rank, sizes));
     return false;
   }
+  if (sizes[1] < 1)
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "Non-empty %dD data tensor expected but got a tensor with sizes %s", rank,
+             tt_sizes_text(l, rank, sizes));
   for (int d = 0; d < spatial; d++)
     if (sizes[2 + d] < 1 || out[d] < 1) {
       hlo_fail(l->b, TT_INVALID_ARGUMENT, "Input and output sizes should be greater than 0, but got input %s output %s",
@@ -317,9 +320,10 @@ RESIZES(TT_X)
 
 /* ---- table -------------------------------------------------------------------------------------------------- */
 
+enum { FORWARD = TT_OP_CHANNELS_LAST | TT_OP_OWN_LAYOUT | TT_OP_KNOWN }; /* PyTorch's meta kernels stumble over empty batches */
 #define SCALES(first, count) (((1u << (count)) - 1) << (first))
 #define TT_X(name, m, spatial, scales)                                                                              \
-  TT_ROW(#name, lower_##name, .flags = TT_OP_CHANNELS_LAST, .static_numbers = SCALES(scales, spatial)),             \
+  TT_ROW(#name, lower_##name, .flags = FORWARD, .static_numbers = SCALES(scales, spatial)),                         \
   TT_ROW(#name "_backward", lower_##name##_backward, .flags = TT_OP_CHANNELS_LAST,                                  \
          .static_numbers = SCALES(scales + 1, spatial)),
 TT_OP_FAMILY(resample, RESIZES(TT_X));

@@ -306,4 +306,4 @@ TT_OP_FAMILY(scatter,
     TT_ROW("put", lower_put, .flags = TT_OP_CHECKS_INDEX | TT_OP_PRESERVE | TT_OP_OWN_LAYOUT),
     TT_ROW("masked_scatter", lower_masked_scatter, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("masked_scatter_backward", lower_masked_scatter_backward),
-    TT_ROW("nonzero_static", lower_nonzero_static));
+    TT_ROW("nonzero_static", lower_nonzero_static, .flags = TT_OP_OWN_LAYOUT));
