@@ -123,7 +123,7 @@ def pointwise_calls(name, dtype):
         kwargs = {a.name: v for a, v in zip(operands, args, strict=True)}
         if options.get("rounding_mode") == "trunc":
             kwargs["self"] = without_trap(kwargs["self"], kwargs["other"])
-        if name == "log_sigmoid_backward":
+        if name == "log_sigmoid_backward" and dtype.is_floating_point:
             kwargs["buffer"] = kwargs["self"].abs().neg().exp()  # what the forward leaves
         if name in ("gcd", "lcm") and dtype in SIGNED:
             kwargs = {k: v.clamp(min=torch.iinfo(dtype).min + 1) for k, v in kwargs.items()}  # the CPU's lcm divides it by -1

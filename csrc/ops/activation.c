@@ -160,13 +160,8 @@ static hlo_value hardsigmoid_backward(hlo_builder *b, hlo_value grad, hlo_value 
   return keep(b, inside, tt_times(b, grad, 1.0 / 6));
 }
 
-/* x / 3, rounded once: of a divisor that it knows XLA takes the reciprocal. */
-static hlo_value third(hlo_builder *b, hlo_value x) {
-  return hlo_div(b, x, hlo_optimization_barrier(b, hlo_scalar_i64(b, tt_dtype_of(x), 3)));
-}
-
 static hlo_value hardswish_backward(hlo_builder *b, hlo_value grad, hlo_value x) {
-  hlo_value inner = hlo_mul(b, grad, tt_plus(b, third(b, x), 0.5));
+  hlo_value inner = hlo_mul(b, grad, tt_times(b, tt_plus(b, x, 1.5), 1.0 / 3)); /* exactly 0 at -1.5 */
   hlo_value upper = hlo_select(b, tt_is(b, x, HLO_GE, 3), grad, inner);
   return hlo_select(b, tt_is(b, x, HLO_LE, -3), tt_zero(b, grad), upper);
 }
