@@ -123,7 +123,7 @@ def pointwise_calls(name, dtype):
         kwargs = {a.name: v for a, v in zip(operands, args, strict=True)}
         if options.get("rounding_mode") == "trunc":
             kwargs["self"] = without_trap(kwargs["self"], kwargs["other"])
-        if name == "log_sigmoid_backward":
+        if name == "log_sigmoid_backward" and dtype.is_floating_point:
             kwargs["buffer"] = kwargs["self"].abs().neg().exp()  # what the forward leaves
         if name in ("gcd", "lcm") and dtype in SIGNED:
             kwargs = {k: v.clamp(min=torch.iinfo(dtype).min + 1) for k, v in kwargs.items()}  # the CPU's lcm divides it by -1
@@ -187,7 +187,7 @@ def answers(call, dtype):
 EXCEPTIONS = [
     ("_polynomial_", lambda x, *_: x.isnan(), "the CPU's loop leaves at NaN with a number that was never set"),
     ("softplus_backward", lambda grad, x: grad.abs() == torch.finfo(grad.dtype).max, "the CPU multiplies the gradient by exp(x) before it divides"),
-    ("zeta", lambda *x: torch.stack([t.abs() for t in x]).amax(0) > 90, "the CPU's series overflows for large arguments, where the device gives the limit"),
+    ("zeta", lambda *x: torch.stack([t.float().abs() for t in x]).amax(0) > 90, "the CPU's series overflows for large arguments, where the device gives the limit"),
     ("digamma", lambda x, *_: (x + 1).abs() < 1e-6, "the CPU is wrong by a third next to the pole at -1"),
     ("gradient digamma", lambda x: (x < 0) & (x == x.floor()), "a pole, which the CPU's sine misses by a rounding"),
 ]
@@ -271,13 +271,14 @@ def inputs_at(call, i):
     return ", ".join(shown(t, i if t.numel() > i else 0) for t in call.tensors())
 
 
-# Tolerances that are exceeded where terms cancel each other, times the default ones.
+# Tolerances that are exceeded where terms cancel each other, times the default ones. A power of a large complex number loses the
+# digits of its angle.
 LOOSE = {"gelu_backward": 40}
 
 
 def differences(call, dtype, reasons):
     """Findings of one call. Counts in `reasons` what was right for another reason than being the CPU's own answer."""
-    found, scale = list(answers(call, dtype)), LOOSE.get(call.row, 1)
+    found, scale = list(answers(call, dtype)), 30 if dtype.is_complex and call.row.startswith("pow") else LOOSE.get(call.row, 1)
     expected, actual = found[0][1], call.run(lambda t: t.to("tpu"))
     if isinstance(actual, Exception) or isinstance(expected, Exception):
         if OVERFLOWS in str(expected):

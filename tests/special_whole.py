@@ -119,8 +119,8 @@ def cast_calls(source, target):
     yield Call(lambda x: x.to(target), [x], label="to")
     yield Call(lambda x: torch.zeros(x.shape, dtype=target, device=x.device).copy_(x), [x], label="copy_")
     yield Call(lambda x: torch.zeros(2, *x.shape, dtype=target, device=x.device).t().copy_(x[:, None])[:, 1], [x], label="copy_ into columns")
-    if torch.can_cast(source, target) and source not in FLOAT8:
-        yield Call(lambda x: torch.neg(torch.neg(x), out=torch.zeros(x.shape, dtype=target, device=x.device)), [x], label="out=")
+    if torch.can_cast(source, target) and not {source, target} & {*FLOAT8, *WIDE_UNSIGNED}:
+        yield Call(lambda x: torch.add(x, x, out=torch.zeros(x.shape, dtype=target, device=x.device)), [x], label="out=")
 
 
 def promotion_calls(a, b):

@@ -20,11 +20,11 @@ TABLE = {r["row"]: r for r in _C._op_table() if not r["foreach"]}
 POINTWISE = sorted(n for n, r in TABLE.items() if r["pointwise"])
 FAMILIES = ("reduce", "scan", "sort", "softmax")  # whose rows take arrays as a whole, and belong here
 PARTS = 8
-SOME = [torch.float32, torch.int32, torch.complex64, torch.float32, torch.bool, torch.bfloat16]
+SOME = [torch.int32, torch.complex64, torch.bool, torch.bfloat16, torch.float64, torch.uint8, torch.float16]
 
 
 def dtypes_of(index):
-    return DTYPES if EVERYTHING else [SOME[index % len(SOME)]]
+    return DTYPES if EVERYTHING else [torch.float32, SOME[index % len(SOME)]]
 
 
 def check(calls, dtype):

@@ -161,7 +161,7 @@ static hlo_value hardsigmoid_backward(hlo_builder *b, hlo_value grad, hlo_value 
 }
 
 static hlo_value hardswish_backward(hlo_builder *b, hlo_value grad, hlo_value x) {
-  hlo_value inner = hlo_mul(b, grad, tt_plus(b, hlo_div(b, x, hlo_like_i64(b, x, 3)), 0.5));
+  hlo_value inner = hlo_mul(b, grad, tt_times(b, tt_plus(b, x, 1.5), 1.0 / 3)); /* exactly 0 at -1.5 */
   hlo_value upper = hlo_select(b, tt_is(b, x, HLO_GE, 3), grad, inner);
   return hlo_select(b, tt_is(b, x, HLO_LE, -3), tt_zero(b, grad), upper);
 }

@@ -23,7 +23,9 @@ static hlo_value truncate_as_x86(hlo_builder *b, hlo_value x, tt_dtype dtype) {
  * bits of a wider one, which is I32 or I64 as the compiler likes; U64 takes its upper half apart. */
 static hlo_value float_to_int(hlo_builder *b, hlo_value x, tt_dtype dtype) {
   if (hlo_failed(b)) return x;
+  bool is_fnuz = x.type->dtype == TT_F8E4M3FNUZ || x.type->dtype == TT_F8E5M2FNUZ;
   if (tt_dtype_bytes(x.type->dtype) < 4) x = hlo_convert(b, x, TT_F32); /* has no 2^63 */
+  if (is_fnuz) x = hlo_select(b, hlo_compare(b, HLO_NE, x, x), hlo_like_i64(b, x, 0), x); /* their NaN is 0 there */
   if (dtype == TT_U64) {
     hlo_value low = hlo_convert(b, truncate_as_x86(b, x, TT_I64), TT_U64);
     hlo_value rest = truncate_as_x86(b, hlo_sub(b, x, hlo_like_f64(b, x, 0x1p63)), TT_I64);

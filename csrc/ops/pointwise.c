@@ -226,7 +226,9 @@ static void euclid_step(hlo_builder *b, void *context, const hlo_value *x, hlo_v
 }
 
 static hlo_value gcd(tt_lower *l, const hlo_value *x) {
-  refuse_bool(l, x[0]);
+  if (!tt_dtype_is_int(l->dtype)) { /* the loop would not end at NaN */
+    return hlo_fail(l->b, TT_NOT_IMPLEMENTED, "\"gcd\" not implemented for '%s'", tt_dtype_scalar_name(l->dtype));
+  }
   hlo_value now[] = {tt_abs(l->b, x[0]), tt_abs(l->b, x[1])}, out[2];
   hlo_while(l->b, 2, now, any_left, euclid_step, NULL, out);
   return out[0];
@@ -234,7 +236,9 @@ static hlo_value gcd(tt_lower *l, const hlo_value *x) {
 
 static hlo_value lcm(tt_lower *l, const hlo_value *x) {
   hlo_builder *b = l->b;
-  hlo_value divisor = gcd(l, x), none = tt_is_zero(b, divisor);
+  hlo_value divisor = gcd(l, x);
+  if (hlo_is_none(divisor)) return divisor;
+  hlo_value none = tt_is_zero(b, divisor);
   hlo_value part = hlo_div(b, x[0], hlo_select(b, none, hlo_like_i64(b, divisor, 1), divisor));
   return hlo_select(b, none, divisor, tt_abs(b, hlo_mul(b, part, x[1])));
 }

@@ -232,13 +232,13 @@ static hlo_value zeta_right(hlo_builder *b, hlo_value s, hlo_value q) {
 
 /* The same for any q: infinite where q + k is 0 for some k. Of a negative q, which needs a whole s, the terms left of 0 are the
  * difference of two such sums. */
-static hlo_value zeta(hlo_builder *b, hlo_value s, hlo_value q) {
+static hlo_value zeta_any(hlo_builder *b, hlo_value s, hlo_value q) {
   hlo_value infinite = hlo_like_f64(b, q, INFINITY), none = hlo_like_f64(b, q, NAN), one = hlo_like_i64(b, q, 1);
   hlo_value is_left = tt_is(b, q, HLO_LE, 0), pole = hlo_and(b, is_left, hlo_compare(b, HLO_EQ, q, hlo_floor(b, q)));
-  hlo_value inside = hlo_sub(b, q, hlo_floor(b, q)), half = tt_times(b, s, 0.5);
-  hlo_value left = hlo_sub(b, zeta_right(b, s, tt_from(b, 1, inside)), zeta_right(b, s, hlo_select(b, is_left, tt_from(b, 1, q), one)));
+  hlo_value nearest = hlo_sub(b, hlo_ceil(b, q), q), half = tt_times(b, s, 0.5);
+  hlo_value left = hlo_sub(b, zeta_right(b, s, nearest), zeta_right(b, s, hlo_select(b, is_left, tt_from(b, 1, q), one)));
   left = hlo_select(b, hlo_compare(b, HLO_NE, hlo_floor(b, half), half), hlo_neg(b, left), left);
-  hlo_value right = zeta_right(b, s, hlo_select(b, is_left, inside, q));
+  hlo_value right = zeta_right(b, s, hlo_select(b, is_left, tt_from(b, 1, nearest), q));
   hlo_value y = hlo_select(b, is_left, hlo_add(b, right, left), right);
   y = hlo_select(b, hlo_and(b, is_left, tt_is(b, s, HLO_GT, 1e4)), infinite, y);
   y = hlo_select(b, hlo_and(b, is_left, hlo_compare(b, HLO_NE, s, hlo_floor(b, s))), none, y);
@@ -247,6 +247,16 @@ static hlo_value zeta(hlo_builder *b, hlo_value s, hlo_value q) {
   y = hlo_select(b, tt_is(b, s, HLO_LT, 1), none, y);
   return hlo_select(b, tt_is(b, s, HLO_EQ, 1), infinite, y);
 }
+
+/* On a CPU in float64, as PyTorch: near the poles terms cancel each other. */
+static hlo_value zeta(tt_lower *l, hlo_value s, hlo_value q) {
+  hlo_builder *b = l->b;
+  if (!l->is_cpu || tt_dtype_of(q) != TT_F32) return zeta_any(b, s, q);
+  s = hlo_convert(b, s, TT_F64);
+  return hlo_convert(b, zeta_any(b, s, hlo_convert(b, q, TT_F64)), TT_F32);
+}
+
+static hlo_value zeta_(tt_lower *l, const hlo_value *x) { return zeta(l, x[0], x[1]); }
 
 /* The second derivative of lgamma: by reflection left of 1/2. */
 static hlo_value trigamma(hlo_builder *b, hlo_value x) {
@@ -270,7 +280,7 @@ static void lower_polygamma(tt_lower *l) {
   } else if (n == 1) {
     y = trigamma(b, x);
   } else { /* (-1)^(n + 1) n! zeta(n + 1, x) */
-    y = tt_times(b, zeta(b, hlo_like_i64(b, x, n + 1), x), (n % 2 ? 1 : -1) * tgamma((double)n + 1));
+    y = tt_times(b, zeta(l, hlo_like_i64(b, x, n + 1), x), (n % 2 ? 1 : -1) * tgamma((double)n + 1));
   }
   tt_result(l, hlo_convert(b, y, t));
 }
@@ -279,6 +289,7 @@ static void lower_polygamma(tt_lower *l) {
 
 #define FLOAT(name, fn) TT_UNARY(name, fn, TT_TYPES_FLOAT)
 #define ROW(name, fn) TT_POINTWISE(name, 1, fn, TT_TYPES_FLOAT)
+#define ZETA(overload) TT_POINTWISE("special_zeta" overload, 2, zeta_, TT_TYPES_FLOAT)
 #define FLOATS(name, fn) TT_BINARY(name, fn, TT_TYPES_FLOAT)
 
 TT_OP_FAMILY(
@@ -304,4 +315,4 @@ TT_OP_FAMILY(
 
     FLOAT("lgamma", hlo_lgamma), TT_POINTWISE("digamma", 1, digamma_, TT_TYPES_FLOAT),
     TT_ROW("polygamma", lower_polygamma),
-    FLOATS("special_zeta", zeta), FLOATS("special_zeta.self_scalar", zeta), FLOATS("special_zeta.other_scalar", zeta));
+    ZETA(""), ZETA(".self_scalar"), ZETA(".other_scalar"));
