@@ -68,19 +68,24 @@ test-core: $(VENV)/.installed
 test-python: setup
 	$(PY) -m pytest tests
 
+SWEEPS := $(addprefix tests/test_,operator_database.py module_database.py optimizer_database.py foreach_database.py memory_formats.py \
+  special_values.py bounded_sizes.py transformers_sizes.py)
 conformance: setup
-	TORCH_TPU_TEST_EVERYTHING=1 $(PY) -m pytest tests/test_bounded_sizes.py tests/test_transformers_sizes.py tests/test_special_values.py \
-	  tests/test_module_database.py tests/test_optimizer_database.py tests/test_foreach_database.py tests/test_memory_formats.py
+	TORCH_TPU_TEST_EVERYTHING=1 $(PY) -m pytest $(SWEEPS)
+	$(PY) tests/operator_data.py build/conformance
 
 aot-large: setup
 	TORCH_TPU_TEST_LARGE=1 $(PY) -m pytest -s tests/test_aot_large.py
 
 AOT_PROGRAMS := build/aot/programs
+AOT_KNOWN := build/aot/known.json
+AOT_DTYPES := $(addprefix --dtype ,float32 float64 float16 bfloat16 int64 int32 bool complex64)
 aot-check: setup
 	$(PY) -m pip install -q libtpu
 	rm -rf $(AOT_PROGRAMS)
-	$(PY) -m torch_tpu aot programs $(AOT_PROGRAMS)
-	$(PY) -m torch_tpu aot check $(AOT_PROGRAMS) --cache build/aot/known.json --jobs $(JOBS)
+	$(PY) -m torch_tpu aot programs $(AOT_PROGRAMS) $(AOT_DTYPES)
+	-$(PY) -m torch_tpu aot check $(AOT_PROGRAMS) --cache $(AOT_KNOWN) --jobs $(JOBS)
+	$(PY) tests/operator_data.py --tpu $(AOT_PROGRAMS) $(AOT_KNOWN)
 
 FLOOR := build/bench/bench/floor
 RUN_BENCH = $(PY) bench/run.py --floor $(FLOOR) --jax-python '$(JAX_PYTHON)' --reference-python '$(REF_PYTHON)' --reference-env '$(REF_ENV)'

@@ -1,9 +1,10 @@
 """Writes docs/operators.json, which the table of operators is made of.
 
-    python tests/operator_data.py CONFORMANCE [PROGRAMS KNOWN]
+    python tests/operator_data.py CONFORMANCE
+    python tests/operator_data.py --tpu PROGRAMS KNOWN
 
 CONFORMANCE is a folder of what operator_database.py wrote; PROGRAMS the folder of `aot programs`, KNOWN the cache of `aot check`.
-What isn't given stays as it was."""
+What isn't given stays as it was. Fails if the TPU compiler refuses a program that isn't listed in known_differences.py."""
 
 import json
 import pathlib
@@ -59,12 +60,13 @@ def tpu(programs, known):
 
 
 def main():
-    data = json.loads(OUT.read_text()) if OUT.exists() else {"tpu": {}, "refused": [], "topologies": []}
-    data |= conformance(sys.argv[1])
-    if len(sys.argv) > 2:
-        data |= tpu(*sys.argv[2:4])
+    data = json.loads(OUT.read_text()) if OUT.exists() else {"overloads": {}, "differences": [], "tpu": {}, "refused": [], "topologies": []}
+    data |= tpu(*sys.argv[2:4]) if sys.argv[1] == "--tpu" else conformance(sys.argv[1])
     OUT.write_text(json.dumps(data, indent=0, separators=(",", ":")) + "\n")
     print(f"wrote {OUT}: {len(data['overloads'])} overloads, {len(data['differences'])} differences, {len(data['refused'])} refused programs")
+    unlisted = [r["program"] for r in data["refused"] if not refusal_of(r["program"])]
+    if sys.argv[1] == "--tpu" and unlisted:
+        sys.exit("refused, and not listed: " + ", ".join(unlisted))
 
 
 if __name__ == "__main__":
