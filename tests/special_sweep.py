@@ -175,7 +175,7 @@ def answers(call, dtype):
     if call.row and dtype in (torch.float32, torch.complex64, *HALVES):
         wide = torch.complex128 if dtype.is_complex else torch.float64
         yield "wide", narrowed(call.run(lambda t: t.to(wide) if t.dtype == dtype else t), wide, dtype)
-    if flushes(dtype):
+    if flushes(dtype) or dtype in HALVES:  # these for what is between, in float32
         with flushing():
             yield "flushed", call.run()
             yield "flushed", call.run(apart)

@@ -40,7 +40,7 @@ WHOLE = {
     "sum": all_of(torch.sum), "sum.dim_IntList": both_ways(torch.sum), "nansum": both_ways(torch.nansum),
     "prod": all_of(torch.prod), "prod.dim_int": both_ways(torch.prod), "mean": all_of(torch.mean), "mean.dim": both_ways(torch.mean),
     "count_nonzero": both_ways(torch.count_nonzero), "count_nonzero.dim_IntList": both_ways(lambda x, d: torch.count_nonzero(x, (d,))),
-    "trace": [lambda x: torch.trace(x[:5, :5])], "any": all_of(torch.any), "any.dim": both_ways(torch.any),
+    "hash_tensor": both_ways(torch.hash_tensor), "trace": [lambda x: torch.trace(x[:5, :5])], "any": all_of(torch.any), "any.dim": both_ways(torch.any),
     "any.dims": both_ways(lambda x, d: torch.any(x, (d,))), "all": all_of(torch.all), "all.dim": both_ways(torch.all),
     "all.dims": both_ways(lambda x, d: torch.all(x, (d,))), "amax": both_ways(torch.amax), "amin": both_ways(torch.amin),
     "max": all_of(torch.max), "max.dim": both_ways(lambda x, d: tuple(torch.max(x, d))), "min": all_of(torch.min),
