@@ -371,8 +371,8 @@ static hlo_value over_labels(tt_lower *l, const labels *s, hlo_value x) {
 static hlo_value label_excess(tt_lower *l, const labels *s, hlo_value is_label) {
   hlo_builder *b = l->b;
   hlo_value input = over_labels(l, s, s->input), zero = hlo_like_f64(b, input, 0);
-  tt_axes classes = tt_axes_one(2, false);
-  hlo_value at_label = tt_reduce_back(l, hlo_select(b, s->hit, input, zero), HLO_REDUCE_ADD, &classes);
+  tt_axes by_class = tt_axes_one(2, false);
+  hlo_value at_label = tt_reduce_back(l, hlo_select(b, s->hit, input, zero), HLO_REDUCE_ADD, &by_class);
   hlo_value excess = hlo_add(b, hlo_sub(b, hlo_like_f64(b, input, 1), at_label), input);
   hlo_value counts = hlo_and(b, hlo_compare(b, HLO_GT, excess, zero), hlo_and(b, s->used, hlo_not(b, over_labels(l, s, is_label))));
   return hlo_select(b, counts, excess, zero);
@@ -403,8 +403,8 @@ static void lower_multilabel_margin_backward(tt_lower *l) {
   hlo_value flags = hlo_reshape(b, tt_opmath_arg(l, 4), 2, tt_dims(s.input));
   hlo_value excess = label_excess(l, &s, hlo_compare(b, HLO_NE, flags, hlo_like_f64(b, flags, 0)));
   hlo_value slope = hlo_convert(b, hlo_compare(b, HLO_GT, excess, hlo_like_f64(b, excess, 0)), tt_elem(excess));
-  tt_axes labels_axis = tt_axes_one(1, false), classes = tt_axes_one(2, false);
-  hlo_value back = tt_reduce_back(l, slope, HLO_REDUCE_ADD, &classes);
+  tt_axes labels_axis = tt_axes_one(1, false), by_class = tt_axes_one(2, false);
+  hlo_value back = tt_reduce_back(l, slope, HLO_REDUCE_ADD, &by_class);
   slope = hlo_sub(b, slope, hlo_select(b, s.hit, back, hlo_like_f64(b, back, 0)));
   slope = tt_reduce_axes(l, slope, HLO_REDUCE_ADD, &labels_axis);
   double share = (double)s.count * (tt_int_arg(l, 3, REDUCE_MEAN) == REDUCE_MEAN ? (double)s.batch : 1);
