@@ -21,6 +21,8 @@ VIEWED = "the CPU's sees an image of one row, of which a swapped weight looks ch
 CUT = "where padding only removes something, the CPU clones what is left with its strides; the device pads"
 JOINED = "one operator on the device; on the CPU several, of which the last sees only what the others made"
 SMALL = "channels-last if the input or weight is, as on CUDA; the CPU's own convolution, which it takes for small shapes, is not"
+FOURIER = "the CPU's library leaves the dimension that it transformed last innermost, and for some shapes only"
+NO_ROW = "the device has no such operator; with the CPU's fallback it runs there"
 # Operators whose layouts differ, with the reason.
 KNOWN = {
     "diagonal_scatter": GAPS, "select_scatter": GAPS, "slice_scatter": GAPS, "as_strided_scatter": GAPS,
@@ -30,6 +32,8 @@ KNOWN = {
     "nn_functional_conv3d": SMALL, "nn_functional_conv_transpose3d": SMALL,
     "nn_functional_conv1d": VIEWED, "nn_functional_conv_transpose1d": VIEWED,
     "constant_pad_nd": CUT, "nn_functional_pad_constant": CUT,
+    **{op.formatted_name: FOURIER for op in op_db if op.name.startswith(("fft.", "stft", "istft"))},
+    "sparse_sampled_addmm": NO_ROW, "sparse_mm_reduce": NO_ROW, "torch__scaled_mm_v2": NO_ROW,
     "ldexp": JOINED, "nn_functional_binary_cross_entropy_with_logits": JOINED,
     "tensor_split": "PyTorch wants these indices on the CPU",
     "chalf": "there is no complex half type on the device",
