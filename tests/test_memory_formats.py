@@ -26,7 +26,7 @@ NO_ROW = "the device has no such operator; with the CPU's fallback it runs there
 # Operators whose layouts differ, with the reason.
 KNOWN = {
     "diagonal_scatter": GAPS, "select_scatter": GAPS, "slice_scatter": GAPS, "as_strided_scatter": GAPS,
-    "nn_functional_multi_head_attention_forward": MATRIX, "nn_functional_linear": MATRIX, "nn_functional_linear_cross_entropy": MATRIX,
+    "cdist": JOINED, "nn_functional_multi_head_attention_forward": MATRIX, "nn_functional_linear": MATRIX, "nn_functional_linear_cross_entropy": MATRIX,
     "nn_functional_linear_cross_entropy_chunked": MATRIX, "nn_functional_linear_cross_entropy_chunked_none": MATRIX,
     "native_batch_norm": SIZES, "_native_batch_norm_legit": SIZES,
     "nn_functional_conv3d": SMALL, "nn_functional_conv_transpose3d": SMALL,
