@@ -18,6 +18,7 @@ static const struct { const char *row, *arguments, *answer; } cases[] = {
     {"sum", "i4,5 -", "18"},
     {"sum", "b4,5 -", "7"},
     {"sum", "x0 -", "0"},
+    {"hash_tensor", "i2,3=1,2,4,7,7,7 [1] F 0", "7,7"},
     {"sum.dim_IntList", "x4,5 [1] F -", "0.875,1.5,-0.75,-0.125"},
     {"sum.dim_IntList", "x4,5 [-1,0] T -", "1.5"},
     {"sum.dim_IntList", "x [0] T -", "0.125"},
@@ -262,6 +263,8 @@ static const struct { const char *row, *arguments, *answer; } cases[] = {
     {"nll_loss2d_forward", "x2,3,2,2 i2,2,2=0,1,2,2,1,0,0,0 x3 1 2", "0.1875 -1.5"},
     {"nll_loss_backward", "x x4,5 i4=0,4,-100,1 x5 1 -100 x=2", "~-0.03125,-0.078125"},
     {"nll_loss2d_backward", "x2,2,2 x2,3,2,2 i2,2,2=0,1,2,2,1,0,0,0 x3 0 2 x=2", "~0.328125,-2.21875"},
+    {"multilabel_margin_loss_forward", "x1,4=0.1,0.2,0.4,0.8 i1,4=3,0,-1,1 1", "0.85 1,0,0,1"},
+    {"multilabel_margin_loss_backward", "x=1 x1,4=0.1,0.2,0.4,0.8 i1,4=3,0,-1,1 1 x1,4=1,0,0,1", "-0.5,0.5,0.5,-0.5"},
     {"multi_margin_loss", "x4,5 i4=0,4,2,1 #2 #0.5 x5 1", "-0.421387"},
     {"multi_margin_loss_backward", "x x4,5 i4=0,4,2,1 #1 #0.5 x5 1", "~4.65661e-10,-0.0078125"},
     /* sort */
@@ -346,6 +349,7 @@ static double load(const void *data, tt_dtype dtype, int64_t k) {
     case TT_F32: return (double)((const float *)data)[k];
     case TT_I32: return ((const int32_t *)data)[k];
     case TT_I64: return (double)((const int64_t *)data)[k];
+    case TT_U64: return (double)((const uint64_t *)data)[k];
     default: return ((const uint8_t *)data)[k];
   }
 }
