@@ -36,6 +36,7 @@ KNOWN = {
     "sparse_sampled_addmm": NO_ROW, "sparse_mm_reduce": NO_ROW, "torch__scaled_mm_v2": NO_ROW,
     "ldexp": JOINED, "nn_functional_binary_cross_entropy_with_logits": JOINED,
     "tensor_split": "PyTorch wants these indices on the CPU",
+    "nn_functional_pixel_shuffle": "with a single channel both formats fit the gradient of its result",
     "chalf": "there is no complex half type on the device",
 }
 
