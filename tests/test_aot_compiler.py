@@ -116,11 +116,13 @@ def test_programs_of_operators(tmp_path):
         f"""
 import torch
 from torch_tpu.aot import _programs
-fates = _programs.emit({str(tmp_path)!r}, [torch.float32], 2, lambda name: name in ("add", "mm", "nonzero", "t"))
+fates = _programs.emit({str(tmp_path)!r}, [torch.float32, torch.int64], 2, lambda name: name in ("add", "mm", "nonzero", "t"))
 assert fates["written"] >= 2 and fates["has no program"] >= 1 and any("nonzero" in k for k in fates), fates
 """
     )
-    texts = {p.name: p.read_text() for p in tmp_path.iterdir()}
+    texts = {p.name: p.read_text() for p in tmp_path.glob("*.mlir")}
+    overloads = json.loads((tmp_path / "overloads.json").read_text())
+    assert overloads.keys() == texts.keys() and {"mm", "abs", "sgn"} <= set(overloads["mm.float32.0.mlir"])  # and its gradients
     assert any(n.startswith("add.float32") for n in texts) and all("@main" in t for t in texts.values())
     assert "dot_general" in texts["mm.float32.0.mlir"]
 

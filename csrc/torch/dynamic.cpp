@@ -31,7 +31,7 @@ at::Tensor nonzero_of(const at::Tensor& self) {
   const int64_t count = self.numel() ? read_for_shape<int64_t>(at::count_nonzero(self)) : 0;
   if (count == 0 || self.dim() == 0) return empty({count, self.dim()}, at::kLong);
   // The layout of CPU's result: one dimension's coordinates after the other.
-  return at::nonzero_static(self, count).t().contiguous().t();
+  return at::nonzero_static(self, count).t().contiguous().as_strided({count, self.dim()}, {1, count});
 }
 
 at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
