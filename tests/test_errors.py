@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import DEVICE, run_python
+from conftest import DEVICE, assert_same, run_python
 from host_operator import on_the_host
 
 # ---- plugins --------------------------------------------------------------------------------------------------
@@ -208,3 +208,23 @@ def test_running_out_of_memory():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("True") and done.stdout.rstrip().endswith("2000.0")
+
+
+def test_numbers_in_cpu_tensors():
+    """Where PyTorch takes a 0-dim tensor of the CPU beside tensors of a device."""
+    x, number = torch.arange(-2.0, 4.0).view(2, 3), torch.tensor(-5.0)
+    functions = {
+        "masked_fill": lambda x, n: x.masked_fill(x > 0, n),
+        "masked_fill_": lambda x, n: x.clone().t().masked_fill_(x.t() > 0, n),
+        "where": lambda x, n: torch.where(x > 0, x, n),
+        "fill_": lambda x, n: x.clone().fill_(n),
+        "index_fill": lambda x, n: x.index_fill(0, torch.tensor([1], device=x.device), n),
+        "pow": lambda x, n: x.pow(n),
+        "clamp": lambda x, n: x.clamp(min=n),
+        "addcmul": lambda x, n: torch.addcmul(x, x, n),
+        "index_put": lambda x, n: x.index_put((torch.tensor([1], device=x.device),), n),
+        "full": lambda x, n: torch.full_like(x, n),
+        "setitem": lambda x, n: x.clone().__setitem__((slice(None), 1), n),
+    }
+    for function in functions.values():
+        assert_same(function(x.to(DEVICE), number), function(x, number))

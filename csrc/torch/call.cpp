@@ -120,7 +120,10 @@ namespace {
 IValue moved_to(c10::DeviceType device, const IValue& v) {
   if (v.isTensor()) {
     const at::Tensor& t = v.toTensor();
-    if (!t.defined() || t.device().type() != kType) return v;
+    if (!t.defined()) return v;
+    // A 0-dim tensor of the CPU may stand for a number: meta kernels know that of real devices only.
+    const bool is_number = t.dim() == 0 && t.is_cpu() && !t.unsafeGetTensorImpl()->is_wrapped_number() && device == c10::kMeta;
+    if (t.device().type() != kType && !is_number) return v;
     if (device == c10::kMeta) return at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());
     return at::detail::empty_strided_cpu(t.sizes(), t.strides(), t.scalar_type()).zero_();
   }
