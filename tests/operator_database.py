@@ -152,13 +152,25 @@ class Row:
         self.counts[direction][0] += not wrong
         self.reasons[direction] = self.reasons[direction] or wrong
 
-    def attempt(self, direction, function):
-        """The result of something on the device; None if it failed, which is noted."""
+    def attempt(self, direction, function, excuse=lambda: False):
+        """The result of something on the device; None if it failed, which is noted unless there is an excuse."""
         try:
             return function()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a difference
-            self.note(direction, f"{type(error).__name__}: {' '.join(str(error).split())}"[:200])
+            if not excuse():
+                self.note(direction, f"{type(error).__name__}: {' '.join(str(error).split())}"[:200])
             return None
+
+    def is_beyond_dynamo(self, call):
+        """Whether PyTorch can't trace the operator for the CPU either."""
+        if self.mode != "compile":
+            return False
+        torch._dynamo.reset()
+        try:
+            forward(torch.compile(lambda *args, **kwargs: self.op(*args, **kwargs), backend="aot_eager"), call)
+        except Exception:  # noqa: BLE001
+            return True
+        return False
 
     def try_sample(self, call):
         try:
@@ -183,7 +195,7 @@ class Row:
             return wide[direction]
 
         with self.overloads if self.mode == "strict" and self.counts["forward"][1] < 2 else contextlib.nullcontext():
-            actual = self.attempt("forward", lambda: forward(op, there))
+            actual = self.attempt("forward", lambda: forward(op, there), lambda: self.is_beyond_dynamo(call))
             if actual is None:
                 return
             if self.undefined:

@@ -103,7 +103,9 @@ def plainest(kwargs):
 def test_optimizer(info, kwargs, dtype):
     with capturable_anywhere():
         expected = outcome(train, info, plainest(kwargs), dtype, "cpu")
-    actual = outcome(train, info, kwargs, dtype, "tpu")
+    # sums of two sparse tensors are the CPU's
+    with torch.tpu.set_cpu_fallback("silent") if info.only_supports_sparse_grads else contextlib.nullcontext():
+        actual = outcome(train, info, kwargs, dtype, "tpu")
     if isinstance(expected, Exception):
         pytest.skip(f"the CPU refuses: {expected}")
     assert not isinstance(actual, Exception), actual
