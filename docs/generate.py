@@ -64,7 +64,7 @@ def operators() -> str:
         "# Operators", "",
         f"{count} overloads of ATen run on the device natively, as programs. Others are [decomposed](#decomposed-by-pytorch) by PyTorch into these, or run [on the CPU](#on-the-cpu) (see [Eager modes](../modes.md)).",
         "",
-        f"*dtypes*: those in which PyTorch's operator database reaches the operator, and is right forward and backward: within `assert_close`'s tolerance of the CPU, or as near to float64 as the CPU is. *TPU*: whether libtpu compiles the database's programs that hold it, for {', '.join(DATA['topologies'])}. Both are measured by `make conformance` and `make aot-check`; an empty cell means that the database doesn't reach it.",
+        f"*dtypes*: those in which PyTorch's operator database reaches the operator, and is right forward and backward: within `assert_close`'s tolerance of the CPU, or as near to float64 as the CPU is. *TPU*: whether libtpu compiles the database's programs that hold it, for {', '.join(DATA['topologies'])}. Both are measured by `make conformance` and `make aot-check`; an empty cell means that the database doesn't reach it, or that it wasn't measured.",
     ]  # fmt: skip
     for family, operators in families.items():
         lines += ["", f"## {family.replace('_', ' ')}", "", "| operator | overloads | dtypes | TPU |", "| --- | --- | --- | --- |"]
