@@ -90,8 +90,9 @@ def check(function, *args, **tolerance):
 
 
 def run_python(code: str, timeout: float = 120, **environment: str | None) -> subprocess.CompletedProcess:
-    """Runs code in a new process. A variable that is None is unset."""
-    env = {**NO_CACHE, **os.environ, **{k: v for k, v in environment.items() if v is not None}}
+    """Runs code in a new process, which finds the modules of this folder. A variable that is None is unset."""
+    path = os.pathsep.join(filter(None, [str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+    env = {**NO_CACHE, **os.environ, "PYTHONPATH": path, **{k: v for k, v in environment.items() if v is not None}}
     for name in (k for k, v in environment.items() if v is None):
         env.pop(name, None)
     return subprocess.run(
