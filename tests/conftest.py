@@ -33,6 +33,13 @@ def _clean():
 
 
 @pytest.fixture
+def native():
+    """Nothing may run on the CPU instead."""
+    with torch.tpu.set_cpu_fallback("error"):
+        yield
+
+
+@pytest.fixture
 def fresh_dynamo():
     """Nothing is compiled yet, and no counter has counted."""
     torch._dynamo.reset()
@@ -53,6 +60,14 @@ def mock(tmp_path_factory):
     command = [compiler, "-std=c17", "-D_GNU_SOURCE", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{csrc}", "-o", str(library)]
     subprocess.run([*command, *sources, "-lpthread"], check=True, capture_output=True)
     return str(library)
+
+
+def programs_by_kernels(code, folder):
+    """The programs that code needs with own kernels and without, as one text each."""
+    for on in ("1", "0"):
+        (folder / on).mkdir()
+        python_output(code, TORCH_TPU_INTERNAL_FFI=on, TORCH_TPU_DUMP_TO=str(folder / on))
+        yield "".join(p.read_text() for p in (folder / on).iterdir())
 
 
 def compiled(function, **options):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import DEVICE, assert_same, check, python_output
+from conftest import DEVICE, assert_same, check, programs_by_kernels
 
 WITHOUT = os.environ.get("TORCH_TPU_INTERNAL_FFI") == "0"
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -270,12 +270,8 @@ def test_kernels_read_row_major_arrays():
 
 def test_which_programs_call_kernels(tmp_path):
     code = "import torch; torch.randn(9).to('tpu').sort(); torch.tpu.synchronize()"
-    for on in ("1", "0"):
-        folder = tmp_path / on
-        folder.mkdir()
-        python_output(code, TORCH_TPU_INTERNAL_FFI=on, TORCH_TPU_DUMP_TO=str(folder))
-        text = "".join(p.read_text() for p in folder.iterdir())
-        assert ("tt_sort_v1" in text) == (on == "1")
+    by_kernels, plain = programs_by_kernels(code, tmp_path)
+    assert "tt_sort_v1" in by_kernels and "tt_sort_v1" not in plain
 
 
 @pytest.mark.skipif(WITHOUT, reason="this is the run without kernels")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import DEVICE, check, compiled, python_output
+from conftest import DEVICE, check, compiled, programs_by_kernels
 
 WITHOUT = os.environ.get("TORCH_TPU_INTERNAL_FFI") == "0"
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
@@ -186,12 +186,9 @@ def test_a_compiled_factorisation_fails_too():
 
 def test_which_programs_call_lapack(tmp_path):
     code = "import torch; torch.linalg.lu_factor(torch.eye(9).to('tpu')); torch.tpu.synchronize()"
-    for on in ("1", "0"):
-        folder = tmp_path / on
-        folder.mkdir()
-        python_output(code, TORCH_TPU_INTERNAL_FFI=on, TORCH_TPU_DUMP_TO=str(folder))
-        text = "".join(p.read_text() for p in folder.iterdir())
-        assert ("tt_getrf_v1" in text) == (on == "1") and ("stablehlo.while" in text) == (on == "0")
+    by_kernels, plain = programs_by_kernels(code, tmp_path)
+    assert "tt_getrf_v1" in by_kernels and "stablehlo.while" not in by_kernels
+    assert "tt_getrf_v1" not in plain and "stablehlo.while" in plain
 
 
 @pytest.mark.skipif(WITHOUT, reason="this is the run without LAPACK")

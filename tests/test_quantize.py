@@ -2,16 +2,10 @@
 
 import pytest
 import torch
-import torch_tpu._C as _C
 from conftest import assert_same, check, to_device
 
 
-@pytest.fixture(autouse=True)
-def _no_fallback():
-    mode = _C._get_fallback()
-    _C._set_fallback("error")
-    yield
-    _C._set_fallback(mode)
+pytestmark = pytest.mark.usefixtures("native")
 
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]

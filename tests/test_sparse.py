@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch_tpu._C as _C
 from conftest import assert_same, to_device
 
 COMPRESSED = [torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc]
@@ -10,16 +9,8 @@ COMPRESSED = [torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse
 
 @pytest.fixture(autouse=True)
 def fallback():
-    mode = _C._get_fallback()
-    _C._set_fallback("silent")
-    yield
-    _C._set_fallback(mode)
-
-
-@pytest.fixture
-def native(fallback):
-    """Nothing may run on the CPU."""
-    _C._set_fallback("error")
+    with torch.tpu.set_cpu_fallback("silent"):
+        yield
 
 
 def parts(t):
@@ -231,8 +222,7 @@ def test_out_arguments_and_inplace_writes_reach_the_tensor():
 
 def test_what_runs_on_the_cpu_is_counted_and_can_be_refused():
     a = coo().coalesce().to("tpu")
-    _C._set_fallback("error")
-    with pytest.raises(NotImplementedError, match="It can run on the CPU instead"):
+    with torch.tpu.set_cpu_fallback("error"), pytest.raises(NotImplementedError, match="It can run on the CPU instead"):
         torch.sparse.softmax(a, 1)
 
 

@@ -22,7 +22,7 @@ static hlo_value wide_arg(tt_lower *l, int arg) {
 }
 static hlo_value log_factorial(tt_lower *l, hlo_value n) { return hlo_lgamma(l->b, plus(l, n, 1)); }
 
-/* True if any element of the last of n values is: the condition of all loops here. */
+/* i1, 0-dim: whether any of the flags is set. */
 static hlo_value any_of(hlo_builder *b, hlo_value flags) {
   int all[TT_MAX_RANK];
   if (hlo_is_none(flags)) return flags;
@@ -127,7 +127,8 @@ static void lower_standard_gamma(tt_lower *l) {
 
 static void lower_sample_dirichlet(tt_lower *l) {
   const tt_tensor *alpha = tt_tensor_arg_meta(l, 0);
-  hlo_value x = positive(l, sample_gamma(l, wide_arg(l, 0)), l->dtype);
+  hlo_value x = sample_gamma(l, wide_arg(l, 0));
+  x = positive(l, x, l->dtype);
   if (hlo_is_none(x)) return;
   if (alpha->rank) {
     int last = alpha->rank - 1;
@@ -174,8 +175,8 @@ static hlo_value invert(inversion *v, hlo_value first, hlo_value small) {
   return out[INVERT_K];
 }
 
-/* The candidate of both transformed rejections, and the part of the test that they share: *out_quick takes it at once,
- * *out_rest decides on log(v * scale / (a / us^2 + b)), which is *out_log. */
+/* The candidate of both transformed rejections, and the parts of the test that they share: where *out_quick it is taken at
+ * once, else log(scale) + *out_log, with *out_log = log(v / (a / us^2 + b)), is compared with its log density. */
 static hlo_value transformed(const rejection *r, hlo_value first, hlo_value second, hlo_value a, hlo_value b, hlo_value centre,
                              hlo_value quick, hlo_value *out_quick, hlo_value *out_log) {
   tt_lower *l = r->l;

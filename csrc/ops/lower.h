@@ -108,7 +108,7 @@ struct tt_lower {
   hlo_builder *b;
   const tt_op *op;
   tt_dtype default_dtype;
-  /* Pointwise rows: the dtype computed in, the result's dtype, the common shape. */
+  /* Pointwise rows: the dtype computed in, the result's dtype, the common shape. Other lowerings may keep the first here. */
   tt_dtype dtype, result_dtype;
   int rank;
   int64_t dims[TT_MAX_RANK];
