@@ -110,6 +110,25 @@ namespace {
 
 // ---- what the device does itself ---------------------------------------------------------------------------------------
 
+at::Tensor there(const at::Tensor& t) { return moved(t, at::kCPU); }
+const c10::Scalar& there(const c10::Scalar& s) { return s; }
+
+// A call that the device has no way for.
+template <class Op, class... Args>
+at::Tensor on_cpu(const Op& op, const Args&... args) {
+  note_fallback(op);
+  return moved(op.call(there(args)...), device0());
+}
+
+// The sizes of a dense tensor with a COO tensor's sparse dimensions as one.
+std::vector<int64_t> sizes_by_place(const at::Tensor& self) {
+  std::vector<int64_t> sizes{1};
+  for (int64_t d = 0; d < self.sparse_dim(); d++) sizes[0] *= self.size(d);
+  const auto inner = self.sizes().slice(static_cast<size_t>(self.sparse_dim()));
+  sizes.insert(sizes.end(), inner.begin(), inner.end());
+  return sizes;
+}
+
 // One number for each column of indices: its place in the sparse dimensions, row by row.
 at::Tensor places_of(const at::Tensor& self) {
   at::Tensor places = self._indices().select(0, 0);
@@ -142,11 +161,7 @@ at::Tensor coo_to_dense(const at::Tensor& self, std::optional<at::ScalarType> dt
   const at::Tensor dense = at::zeros(self.sizes(), self._values().options());
   if (self._nnz() == 0) return dense;
   if (self.sparse_dim() == 0) return dense.add_(self._values().sum(0, false, self.scalar_type()));
-  std::vector<int64_t> sizes{1};
-  for (int64_t d = 0; d < self.sparse_dim(); d++) sizes[0] *= self.size(d);
-  const auto inner = self.sizes().slice(static_cast<size_t>(self.sparse_dim()));
-  sizes.insert(sizes.end(), inner.begin(), inner.end());
-  return dense.view(sizes).index_add(0, places_of(self), self._values()).view(self.sizes());
+  return dense.view(sizes_by_place(self)).index_add(0, places_of(self), self._values()).view(self.sizes());
 }
 
 // The values of a dense tensor where the mask has some.
@@ -154,15 +169,9 @@ at::Tensor masked_as(const at::Tensor& self, const at::Tensor& mask) {
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::sparse_mask", "").typed<at::Tensor(const at::Tensor&, const at::Tensor&)>();
   TORCH_CHECK(self.sizes() == mask.sizes(), "sparse_mask(): operands have incompatible sizes; self has size ", self.sizes(),
               " but mask has size ", mask.sizes());
-  if (is_sparse(self) || mask.layout() != at::kSparse || mask.sparse_dim() == 0 || mask._nnz() == 0) {
-    note_fallback(op);
-    return moved(op.call(moved(self, at::kCPU), moved(mask, at::kCPU)), device0());
-  }
-  std::vector<int64_t> sizes{1};
-  for (int64_t d = 0; d < mask.sparse_dim(); d++) sizes[0] *= mask.size(d);
-  const auto inner = mask.sizes().slice(static_cast<size_t>(mask.sparse_dim()));
-  sizes.insert(sizes.end(), inner.begin(), inner.end());
-  const at::Tensor values = self.reshape(sizes).index_select(0, places_of(mask));
+  if (is_sparse(self) || mask.layout() != at::kSparse || mask.sparse_dim() == 0 || mask._nnz() == 0)
+    return on_cpu(op, self, mask);
+  const at::Tensor values = self.reshape(sizes_by_place(mask)).index_select(0, places_of(mask));
   return at::_sparse_coo_tensor_unsafe(mask._indices().clone(), values, mask.sizes(), self.options().layout(at::kSparse),
                                        mask.is_coalesced());
 }
@@ -185,9 +194,7 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
 
 at::Tensor sparse_mm(const at::Tensor& self, const at::Tensor& mat2) {
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::mm", "").typed<at::Tensor(const at::Tensor&, const at::Tensor&)>();
-  if (is_simple_product(self, mat2)) return product(self, mat2);
-  note_fallback(op);
-  return moved(op.call(moved(self, at::kCPU), moved(mat2, at::kCPU)), device0());
+  return is_simple_product(self, mat2) ? product(self, mat2) : on_cpu(op, self, mat2);
 }
 
 at::Tensor sparse_addmm(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const c10::Scalar& beta,
@@ -201,8 +208,7 @@ at::Tensor sparse_addmm(const at::Tensor& self, const at::Tensor& mat1, const at
     TORCH_CHECK(scaled.sizes() == sizes, "addmm: Expected self to be expandable to ", scaled.sizes(), ", but got ", self.sizes());
     return drops_self ? scaled : scaled + self * beta;
   }
-  note_fallback(op);
-  return moved(op.call(moved(self, at::kCPU), moved(mat1, at::kCPU), moved(mat2, at::kCPU), beta, alpha), device0());
+  return on_cpu(op, self, mat1, mat2, beta, alpha);
 }
 
 at::Tensor sparse_mv(const at::Tensor& self, const at::Tensor& vec) { return at::mm(self, vec.unsqueeze(1)).squeeze(1); }
@@ -215,10 +221,7 @@ at::Tensor sampled_addmm(const at::Tensor& self, const at::Tensor& mat1, const a
   const bool fits = self.layout() == at::kSparseCsr && self.dim() == 2 && mat1.dim() == 2 && mat2.dim() == 2 && !is_sparse(mat1) &&
                     !is_sparse(mat2) && mat1.size(0) == self.size(0) && mat2.size(1) == self.size(1) && mat1.size(1) == mat2.size(0) &&
                     mat1.scalar_type() == self.scalar_type() && mat2.scalar_type() == self.scalar_type();
-  if (!fits) {
-    note_fallback(op);
-    return moved(op.call(moved(self, at::kCPU), moved(mat1, at::kCPU), moved(mat2, at::kCPU), beta, alpha), device0());
-  }
+  if (!fits) return on_cpu(op, self, mat1, mat2, beta, alpha);
   const at::Tensor places = at::_convert_indices_from_csr_to_coo(self.crow_indices(), self.col_indices());
   const at::Tensor rows = mat1.index_select(0, places.select(0, 0)), columns = mat2.t().index_select(0, places.select(0, 1));
   const at::Tensor values = (rows * columns).sum(1) * alpha;
