@@ -65,11 +65,8 @@ test-core: $(VENV)/.installed
 	  ctest --test-dir $$dir --output-on-failure || exit 1; \
 	done
 
-# In parts: a process keeps every program that it has compiled, each some memory mappings, which Linux bounds
-# (vm.max_map_count).
-TEST_PARTS := [ab] c [d-f] [g-l] [m-o] [p-z]
 test-python: setup
-	@status=0; for part in $(TEST_PARTS); do $(PY) -m pytest tests/test_$$part*.py || status=1; done; exit $$status
+	$(PY) -m pytest tests
 
 SWEEPS := $(addprefix tests/test_,operator_database.py module_database.py optimizer_database.py foreach_database.py memory_formats.py \
   special_values.py bounded_sizes.py transformers_sizes.py)

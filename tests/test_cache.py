@@ -445,6 +445,31 @@ def test_statistics():
     assert len(old.per_entry_stats) == len(stats.programs)
 
 
+MANY_PROGRAMS = """
+import torch
+
+torch.set_num_threads(1)
+double = torch.compile(lambda x: (x * 2).sin(), backend="tpu", dynamic=False)
+x = torch.arange(5.0)
+for _ in range(2):
+    for n in range(1, 60):
+        a = torch.linspace(-1, 1, 2 * n).reshape(2, n)
+        b = a.to("tpu", copy=True).requires_grad_()
+        (b.cos() @ b.t().exp()).sum().backward()
+        a.requires_grad_()
+        (a.cos() @ a.t().exp()).sum().backward()
+        torch.testing.assert_close(b.grad.cpu(), a.grad, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(double(x.to("tpu")).cpu(), (x * 2).sin())
+        assert torch.tpu.compile_cache_stats().loaded <= 40
+assert torch.tpu.compile_cache_stats().unloaded > 50
+"""
+
+
+@pytest.mark.parametrize("defer", "01")
+def test_programs_make_room_for_others(defer):
+    python_output(MANY_PROGRAMS, TORCH_TPU_MAX_PROGRAMS="40", TORCH_TPU_DEFER_AND_FUSE=defer, TORCH_TPU_INTERNAL_BOUNDED_SIZES="off")
+
+
 def test_the_command_line(tmp_path, filled):
     subprocess.run(["cp", "-a", f"{filled}/.", tmp_path], check=True)
     names = sorted(n for n in os.listdir(tmp_path) if n.endswith(".ttx"))

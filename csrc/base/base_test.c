@@ -152,7 +152,7 @@ TT_TEST(env_is_read_once_and_bad_values_are_named) {
   TT_CHECK_STR_EQ(tt_env_string(TT_ENV_TORCH_TPU_CPU_FALLBACK), "warn");
   TT_CHECK_STR_EQ(tt_env_string(TT_ENV_TORCH_TPU_LOG), "");
   TT_CHECK(tt_env_bool(TT_ENV_TORCH_TPU_LAUNCH_BLOCKING));
-  TT_CHECK_INT_EQ(tt_env_bytes(TT_ENV_TORCH_TPU_HBM_LIMIT), 3 << 20);
+  TT_CHECK_INT_EQ(tt_env_number(TT_ENV_TORCH_TPU_HBM_LIMIT), 3 << 20);
   setenv("TPU_LIBRARY_PATH", "/other.so", 1);
   TT_CHECK_STR_EQ(tt_env_string(TT_ENV_TPU_LIBRARY_PATH), "/a/plugin.so");
   for (int i = 0; i < TT_ENV_COUNT; i++) TT_CHECK(*tt_env_table[i].name && *tt_env_table[i].description);

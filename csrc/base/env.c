@@ -20,7 +20,7 @@ const tt_env_info tt_env_table[TT_ENV_COUNT] = {
 typedef union env_value {
   const char *text;
   bool flag;
-  int64_t bytes;
+  int64_t number;
 } env_value;
 
 static env_value values[TT_ENV_COUNT]; /* written once, under read_once */
@@ -62,7 +62,8 @@ static bool parse_choice(const char *words, const char *text) {
 static bool parse(const tt_env_info *info, const char *text, env_value *out_value) {
   switch (info->type) {
     case TT_ENV_BOOL: return tt_env_parse_bool(text, &out_value->flag);
-    case TT_ENV_BYTES: return tt_env_parse_bytes(text, &out_value->bytes);
+    case TT_ENV_BYTES: return tt_env_parse_bytes(text, &out_value->number);
+    case TT_ENV_NUMBER: return !text[strspn(text, "0123456789")] && tt_env_parse_bytes(text, &out_value->number);
     case TT_ENV_CHOICE:
       if (!parse_choice(info->fallback, text)) return false;
       break;
@@ -76,6 +77,7 @@ static const char *wanted(const tt_env_info *info) {
   switch (info->type) {
     case TT_ENV_BOOL: return "1 or 0";
     case TT_ENV_BYTES: return "a size such as 512MiB or 16GiB";
+    case TT_ENV_NUMBER: return "a whole number";
     case TT_ENV_CHOICE: return info->fallback;
     case TT_ENV_STRING: break;
   }
@@ -117,7 +119,7 @@ bool tt_env_bool(tt_env_id id) {
   return get(id).flag;
 }
 
-int64_t tt_env_bytes(tt_env_id id) {
-  assert(tt_env_table[id].type == TT_ENV_BYTES);
-  return get(id).bytes;
+int64_t tt_env_number(tt_env_id id) {
+  assert(tt_env_table[id].type == TT_ENV_BYTES || tt_env_table[id].type == TT_ENV_NUMBER);
+  return get(id).number;
 }

@@ -13,8 +13,8 @@ extern "C" {
 #endif
 
 /* STRING: any text. CHOICE: one of the default's words, the first of which is the default. BOOL: 1, true, yes, on,
- * 0, false, no, off. BYTES: a whole number with an optional KiB, MiB, GiB or TiB. */
-typedef enum tt_env_type { TT_ENV_STRING, TT_ENV_CHOICE, TT_ENV_BOOL, TT_ENV_BYTES } tt_env_type;
+ * 0, false, no, off. BYTES: a whole number with an optional KiB, MiB, GiB or TiB. NUMBER: a whole number. */
+typedef enum tt_env_type { TT_ENV_STRING, TT_ENV_CHOICE, TT_ENV_BOOL, TT_ENV_BYTES, TT_ENV_NUMBER } tt_env_type;
 
 /* name, type, default, description */
 #define TT_ENV_VARIABLES(X)                                                                                         \
@@ -23,6 +23,8 @@ typedef enum tt_env_type { TT_ENV_STRING, TT_ENV_CHOICE, TT_ENV_BOOL, TT_ENV_BYT
   X(TORCH_TPU_DEFER_AND_FUSE, BOOL, "0", "collect operators and compile them together when a result is needed")     \
   X(TORCH_TPU_CPU_FALLBACK, CHOICE, "warn|error|silent", "what to do for operators that have no TPU lowering")      \
   X(TORCH_TPU_HBM_LIMIT, BYTES, "0", "device memory that may be used, such as 16GiB; 0: all there is")              \
+  X(TORCH_TPU_MAX_PROGRAMS, NUMBER, "0",                                                                            \
+    "compiled programs that stay loaded; those that ran longest ago make room; 0: what memory mappings allow (CPU plugins), else all") \
   X(TORCH_TPU_INTERNAL_XLA_OPTIONS, STRING, "", "XLA options for every compilation: name=value name=value ...")     \
   X(TORCH_TPU_INTERNAL_BOUNDED_SIZES, CHOICE, "on|off|poison|zeros",                                               \
     "one program for many sizes; off: one for each; poison, zeros: what lies beyond a size, for tests")                    \
@@ -63,7 +65,7 @@ extern const tt_env_info tt_env_table[TT_ENV_COUNT];
 /* Never null: "" when unset and there is no default. Valid for ever. For STRING and CHOICE. */
 const char *tt_env_string(tt_env_id id);
 bool tt_env_bool(tt_env_id id);
-int64_t tt_env_bytes(tt_env_id id);
+int64_t tt_env_number(tt_env_id id); /* for BYTES and NUMBER */
 
 /* How texts are understood; false if they are not. */
 bool tt_env_parse_bool(const char *text, bool *out_value);

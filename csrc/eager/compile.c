@@ -28,6 +28,7 @@ enum { QUICK_COST = 3000 };
 
 static tt_status source_compile(tt_device *d, const tt_source *source, tt_code *c, const tt_cache_waiter *waiter) {
   if (!d->client && !d->rehearse_dir) return tt_device_is_abstract(source->name);
+  TT_TRY(tt_programs_check(d));
   tt_strbuf text = TT_STRBUF_INIT, overrides = TT_STRBUF_INIT;
   tt_status status = source->print(source->what, &text);
   if (!status) {
@@ -50,7 +51,9 @@ static tt_status source_compile(tt_device *d, const tt_source *source, tt_code *
 static void code_compile(tt_device *d, tt_code *c, const tt_source *source, const tt_cache_waiter *waiter) {
   tt_status status = source_compile(d, source, c, waiter);
   c->cheap = !d->is_cpu || c->cost <= d->options.inline_cost;
+  tt_code_note_use(d, c);
   pthread_mutex_lock(&d->compiler.lock);
+  d->compiler.compiling--;
   c->error = status;
   atomic_store_explicit(&c->state, status ? TT_CODE_FAILED : TT_CODE_READY, memory_order_release);
   pthread_cond_broadcast(&d->compiler.done);
@@ -66,6 +69,7 @@ static bool code_claim(tt_device *d, tt_code *c) {
   if (mine) {
     tt_status_free(c->error);
     c->error = TT_OK;
+    d->compiler.compiling++;
     atomic_store(&c->state, TT_CODE_COMPILING);
   }
   pthread_mutex_unlock(&d->compiler.lock);
@@ -173,6 +177,15 @@ tt_status tt_code_require(tt_device *d, tt_code *c, tt_source source) {
   tt_status status = tt_code_wait(d, c);
   tt_device_wait_end(d, wait.token);
   return status;
+}
+
+void tt_code_unload(tt_device *d, tt_code *c) {
+  pthread_mutex_lock(&d->compiler.lock); /* whoever waits for it sees one of the two states */
+  tt_executable *executable = c->executable;
+  c->executable = NULL;
+  atomic_store_explicit(&c->state, TT_CODE_NONE, memory_order_release);
+  pthread_mutex_unlock(&d->compiler.lock);
+  tt_executable_destroy(executable);
 }
 
 void tt_code_clear(tt_code *c) {

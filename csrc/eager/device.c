@@ -79,6 +79,7 @@ tt_status tt_device_open(const tt_device_options *options, tt_device **out_devic
   d->cache = tt_cache_create(client, &options->cache);
   d->is_cpu = client && tt_client_is_cpu(client);
   d->target = choose_target(d);
+  tt_programs_limit(d);
   d->xla_options = compile_options_text(d->is_cpu, false, options->xla_options);
   d->quick_options = compile_options_text(d->is_cpu, true, options->xla_options);
   atomic_init(&d->launch_blocking, options->launch_blocking);
@@ -221,6 +222,8 @@ tt_cache_stats tt_device_cache_stats(const tt_device *d) {
       .inlined = atomic_load(&d->inlined),
       .queued = atomic_load(&d->queued),
       .donated = atomic_load(&d->donated),
+      .loaded = d->client ? tt_client_loaded_count(d->client) : 0,
+      .unloaded = atomic_load(&d->unloaded),
       .compile_seconds = (double)total.compile_ns * 1e-9,
   };
 }

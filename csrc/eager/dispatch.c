@@ -347,6 +347,7 @@ tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *mis
     if (plan && !exact) {
       bool done = dispatch_plan(d, plan, call, out_results, capacity, &status);
       tt_count(&d->hits, done && hit);
+      if (!done) tt_programs_make_room(d);
       bool wait = status && tt_status_get_code(status) == TT_OUT_OF_MEMORY &&
                   !tt_device_finished(d, tt_device_submitted(d));
       tt_device_leave(d);

@@ -44,6 +44,7 @@ typedef struct tt_device_options {
   bool launch_blocking;     /* Debug: every call waits for its result */
   bool defer;               /* DeferAndFuse: calls collect in a region until a result is needed */
   int64_t memory_limit;     /* bytes; 0: none */
+  int64_t most_programs;    /* that stay loaded; 0: what the system's bound on memory mappings allows (CPU plugins), else all */
   const char *xla_options;  /* see tt_compile_options.env_overrides */
   const char *dump_dir;     /* every compiled program is written there as text; null: nowhere */
   bool no_bounded;          /* each size gets a program of its own */
@@ -154,6 +155,7 @@ char *tt_device_memory_table(tt_device *d, int most);
 
 typedef struct tt_cache_stats {
   int64_t requests, hits, compilations, inlined, queued, donated;
+  int64_t loaded, unloaded; /* programs: now; that made room for others */
   double compile_seconds;
 } tt_cache_stats;
 tt_cache_stats tt_device_cache_stats(const tt_device *d);

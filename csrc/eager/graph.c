@@ -141,6 +141,9 @@ tt_graph *tt_graph_create(tt_capture *c, const char *name, int result_count, tt_
     if (array_at(g, i)->from == TT_GRAPH_OUTPUT) wanted[array_at(g, i)->index] = true;
   g->code = tt_region_code_create(r, r->node_count, wanted);
   g->code->own.is_graph = true;
+  tt_device_enter(c->device);
+  if (g->code->code) g->code->code->pinned = true;
+  tt_device_leave(c->device);
   free(wanted);
   take_outputs(g, r);
   take_sources(g, c);

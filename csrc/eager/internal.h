@@ -111,6 +111,9 @@ typedef struct tt_code {
   tt_executable *executable; /* READY */
   tt_status error;           /* FAILED */
   double cost;
+  atomic_int queued;   /* tasks that will run it */
+  bool pinned;         /* stays loaded: somebody runs it without asking. Flag held */
+  atomic_llong last_run; /* how many programs there had been */
 } tt_code;
 
 struct tt_plan {
@@ -204,6 +207,7 @@ typedef struct tt_compiler {
   pthread_cond_t work, done;
   pthread_t threads[TT_COMPILER_MOST_THREADS];
   int thread_count, thread_limit, idle;
+  int compiling; /* codes that are COMPILING, here or on anybody's thread */
   tt_compile_job *first, **last;
   bool stop;
 } tt_compiler;
@@ -221,6 +225,13 @@ static inline tt_code_state tt_code_get_state(tt_code *c) {
   return (tt_code_state)atomic_load_explicit(&c->state, memory_order_acquire);
 }
 void tt_code_clear(tt_code *c);
+void tt_code_unload(tt_device *d, tt_code *c); /* READY, and nobody runs it; NONE afterwards. Flag held */
+/* Another program is about to be loaded: unloads those that ran longest ago, if there are as many as may be. Each is compiled again,
+ * or taken from the compile cache, when it is next asked for. Flag held. */
+void tt_programs_make_room(tt_device *d);
+void tt_programs_limit(tt_device *d); /* when the device is opened: how many may be */
+/* Fails if one more could take the last of the process's memory mappings, which would kill it. */
+tt_status tt_programs_check(const tt_device *d) TT_MUST_USE;
 /* Asks the miss hook, unless the compile cache remembers what it said of a call with these key words. *out_memory is
  * what the hint points into; free it. */
 tt_status tt_hint_get(tt_device *d, const tt_call *call, const uint64_t *words, size_t count, const tt_miss_hook *miss,
@@ -412,6 +423,7 @@ struct tt_device {
   tt_client *client;
   tt_cache *cache;
   bool is_cpu; /* programs run on the thread that starts them; else the device computes by itself */
+  int64_t most_programs, fatal_programs; /* that stay loaded; that the process doesn't survive. INT64_MAX: any number */
   tt_target target;
   atomic_uchar state; /* tt_device_state */
   atomic_bool launch_blocking, defer, excess_precision;
@@ -440,7 +452,7 @@ struct tt_device {
   atomic_llong live_bytes, live_values, peak_bytes, total_values;
   atomic_llong requests, hits, inlined, queued, donated;
   /* These by anyone. What died without the flag is still in the live counts. */
-  atomic_llong gone_bytes, gone_values, programs;
+  atomic_llong gone_bytes, gone_values, programs, unloaded;
   atomic_llong rehearsed; /* programs; and whether contents were read */
   atomic_bool has_read;
   tt_region_stats region_stats; /* under the dispatch flag */
@@ -466,6 +478,10 @@ tt_status tt_rehearse_task(tt_device *d, const tt_task *t) TT_MUST_USE;
 tt_status tt_rehearse_read(tt_device *d, int64_t bytes, tt_host_view *out) TT_MUST_USE;
 void *tt_device_wait_begin(tt_device *d);
 void tt_device_wait_end(tt_device *d, void *token);
+
+static inline void tt_code_note_use(const tt_device *d, tt_code *c) {
+  atomic_store_explicit(&c->last_run, atomic_load_explicit(&d->programs, memory_order_relaxed), memory_order_relaxed);
+}
 
 /* Remembers the flag of a program that is queued; takes a reference. */
 void tt_checks_add(tt_device *d, tt_value *flag, const tt_code *code);

@@ -298,6 +298,7 @@ tt_region_code *tt_region_code_get(tt_device *d, int count, const bool *wanted) 
     *slot = c;
     d->region_stats.programs += c->wanted_count > 0 && c->code == &c->own;
   }
+  if (c->wanted_count && tt_code_get_state(c->code) != TT_CODE_READY) tt_programs_make_room(d);
   if (c->wanted_count) tt_code_begin(d, c->code, tt_region_code_source(c));
   return c;
 }

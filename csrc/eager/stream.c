@@ -122,6 +122,7 @@ static void task_free(const tt_task *t) {
   free(t->inputs);
   free(t->outputs);
   free(t->donate);
+  atomic_fetch_sub_explicit(&t->code->queued, 1, memory_order_release);
 }
 
 /* ---- starting a task (the dispatch flag is held) -------------------------------------------------------------- */
@@ -138,11 +139,13 @@ static tt_status task_queue(tt_device *d, const tt_task *t) {
   memcpy(task.donate, t->donate, (size_t)t->input_count);
   for (int i = 0; i < t->input_count; i++) task_hold(task.inputs[i] = t->inputs[i]);
   for (int i = 0; i < t->output_count; i++) task_hold(task.outputs[i] = t->outputs[i]);
+  atomic_fetch_add_explicit(&t->code->queued, 1, memory_order_relaxed);
   tt_count(&d->queued, 1);
   return tt_stream_push(d, &task);
 }
 
 tt_status tt_task_launch(tt_device *d, const tt_task *t, bool now) {
+  tt_code_note_use(d, t->code);
   if (!now) return task_queue(d, t);
   tt_count(&d->inlined, 1);
   TT_TRY(tt_task_execute(d, t, false));

@@ -31,6 +31,7 @@ static tt_status make_executable(tt_client *c, PJRT_LoadedExecutable *loaded, bo
                                  tt_executable **out_executable) {
   tt_executable *e = tt_calloc(1, sizeof *e);
   *e = (tt_executable){.client = c, .loaded = loaded, .may_donate = may_donate};
+  atomic_fetch_add_explicit(&c->loaded, 1, memory_order_relaxed);
   tt_status status = count_outputs(e);
   if (status) {
     tt_executable_destroy(e);
@@ -121,8 +122,11 @@ void tt_executable_destroy(tt_executable *e) {
   if (!e) return;
   TT_PJRT_CALL_ARGS(LoadedExecutable_Destroy, args, .executable = e->loaded);
   tt_pjrt_ignore(e->client->api, e->client->api->LoadedExecutable_Destroy(&args));
+  atomic_fetch_sub_explicit(&e->client->loaded, 1, memory_order_relaxed);
   free(e);
 }
+
+int tt_client_loaded_count(const tt_client *c) { return atomic_load_explicit(&c->loaded, memory_order_relaxed); }
 
 int tt_executable_output_count(const tt_executable *e) { return e->output_count; }
 

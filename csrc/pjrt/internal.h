@@ -22,6 +22,7 @@ struct tt_client {
   PJRT_Device *const *devices; /* the client's own array */
   int device_count;
   bool is_cpu;
+  atomic_int loaded; /* programs */
   char *platform, *platform_version;
   char **device_kinds;
 };

@@ -145,6 +145,7 @@ tt_status tt_executable_serialize(tt_executable *e, uint8_t **out_data, size_t *
 tt_status tt_executable_deserialize(tt_client *c, const uint8_t *data, size_t size, const tt_compile_options *options,
                                     tt_executable **out_executable) TT_MUST_USE;
 void tt_executable_destroy(tt_executable *e);
+int tt_client_loaded_count(const tt_client *c); /* executables that are alive */
 int tt_executable_output_count(const tt_executable *e);
 
 /* Runs on one device. inputs and outputs: the program's parameters and results. donate is null (donate nothing) or tells for each

@@ -88,6 +88,8 @@ py::dict cache_stats() {
   out["inlined"] = s.inlined;
   out["queued"] = s.queued;
   out["donated"] = s.donated;
+  out["loaded"] = s.loaded;
+  out["unloaded"] = s.unloaded;
   out["compile_seconds"] = s.compile_seconds;
   out["peak_host_bytes"] = total.peak_host_bytes;
   return out;
@@ -172,7 +174,7 @@ const tt_cache_options& cache_options() {
     tt_cache_options o{};
     o.tier2 = tt_cache_tier2_folder(tt_env_string(TT_ENV_TORCH_TPU_TIER2_COMPILATION_CACHE));
     o.tier3 = tt_env_string(TT_ENV_TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT);
-    o.tier3_limit = tt_env_bytes(TT_ENV_TORCH_TPU_TIER3_COMPILATION_CACHE_SIZE);
+    o.tier3_limit = tt_env_number(TT_ENV_TORCH_TPU_TIER3_COMPILATION_CACHE_SIZE);
     if (strstr(o.tier3, "://")) open_remote(&o);
     if (o.tier2 || (o.tier3 && *o.tier3)) o.host = torch_version();
     return o;

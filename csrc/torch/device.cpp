@@ -51,7 +51,7 @@ void after_fork_in_child() {
 // does for a GPU, this keeps them; empty_cache() gives them back.
 void keep_host_memory() {
 #ifdef __GLIBC__
-  const int64_t bytes = std::min<int64_t>(tt_env_bytes(TT_ENV_TORCH_TPU_KEEP_HOST_MEMORY), std::numeric_limits<int>::max());
+  const int64_t bytes = std::min<int64_t>(tt_env_number(TT_ENV_TORCH_TPU_KEEP_HOST_MEMORY), std::numeric_limits<int>::max());
   if (bytes <= 0) return;
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
   mallopt(M_TRIM_THRESHOLD, static_cast<int>(bytes));
@@ -78,7 +78,8 @@ tt_device* open() {
   options.hooks = {wait_begin, wait_end, interrupted};
   options.launch_blocking = tt_env_bool(TT_ENV_TORCH_TPU_LAUNCH_BLOCKING);
   options.defer = tt_env_bool(TT_ENV_TORCH_TPU_DEFER_AND_FUSE);
-  options.memory_limit = tt_env_bytes(TT_ENV_TORCH_TPU_HBM_LIMIT);
+  options.memory_limit = tt_env_number(TT_ENV_TORCH_TPU_HBM_LIMIT);
+  options.most_programs = tt_env_number(TT_ENV_TORCH_TPU_MAX_PROGRAMS);
   options.xla_options = tt_env_string(TT_ENV_TORCH_TPU_INTERNAL_XLA_OPTIONS);
   options.cache = cache;
   options.dump_dir = tt_env_string(TT_ENV_TORCH_TPU_DUMP_TO);

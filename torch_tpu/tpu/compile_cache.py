@@ -62,6 +62,10 @@ class CompileCacheStats(NamedTuple):
     """Of these, how many found their program in the process (tier 1)."""
     compilations: int
     """Programs that this process compiled itself."""
+    loaded: int
+    """Programs that the process holds now."""
+    unloaded: int
+    """Programs that made room for others (``TORCH_TPU_MAX_PROGRAMS``)."""
     compile_seconds: float
     tier2: CacheTier | None
     """In the host's memory; None: off."""
@@ -94,6 +98,8 @@ def compile_cache_stats() -> CompileCacheStats:
         stats["requests"],
         stats["hits"],
         stats["compilations"],
+        stats["loaded"],
+        stats["unloaded"],
         stats["compile_seconds"],
         _tier(2),
         _tier(3),
