@@ -9,11 +9,14 @@ import pathlib
 import queue
 import re
 import tempfile
+import threading
+import time
 from collections import Counter
 from typing import Any
 
 from torch_tpu.aot._compiler import AotError, Compiler, CompilerDied, CompilerMissing, Options, find_library
 
+SAVE_EVERY = 60  # seconds
 TOPOLOGIES = ("v5e:1x1", "v6e:1x1", "tpu7x:2x2x1")
 
 
@@ -53,6 +56,7 @@ class _Memory:
     def __init__(self, path: str | None, library: str):
         self.path, self.mark = path, library_mark(library)
         self.known: dict[str, dict[str, Any]] = {}
+        self.lock, self.saved_at = threading.Lock(), time.monotonic()
         if path and os.path.exists(path):
             try:
                 with open(path) as f:
@@ -61,7 +65,14 @@ class _Memory:
             except (ValueError, KeyError, TypeError):
                 pass  # damaged: everything is asked again
 
+    def add(self, key: str, reason: str, seconds: float) -> None:
+        with self.lock:
+            self.known[key] = {"reason": reason, "seconds": seconds}
+            if time.monotonic() > self.saved_at + SAVE_EVERY:  # a check may take hours, and be stopped
+                self.save()
+
     def save(self) -> None:
+        self.saved_at = time.monotonic()
         if not self.path:
             return
         folder = os.path.dirname(os.path.abspath(self.path))
@@ -128,7 +139,7 @@ def check_programs(
             reason = f"the compiler died: {error}"
         except AotError as error:
             reason = str(error)
-        known.known[key] = {"reason": reason, "seconds": seconds}
+        known.add(key, reason, seconds)
         return Outcome(names, topology, reason, seconds)
 
     try:
