@@ -1,5 +1,7 @@
 """What goes wrong is said at the call, in PyTorch's words where it has them, and tells what to do."""
 
+import re
+
 import pytest
 import torch
 from conftest import DEVICE, assert_same, run_python
@@ -98,6 +100,56 @@ def test_wrong_calls_raise_what_the_cpu_raises(name):
         call("cpu")
     with pytest.raises(type(expected.value), match=words):
         call(DEVICE)
+
+
+X, PICK = torch.arange(20.0).reshape(5, 4), torch.tensor([1, 7, 9])
+ROW, TARGET = torch.tensor([[1, 7, 0, 0]]), torch.tensor([0, 1, 2, 7, 9])
+# Numbers of which some lie outside: known only when the program runs.
+WRONG_NUMBERS = {
+    "index": lambda x, i, _: x[i],
+    "index, negative": lambda x, i, _: x[-i],
+    "index, two": lambda x, i, _: x[i % 5, i],
+    "index_put": lambda x, i, _: x.index_put_((i,), torch.ones(4, device=x.device)),
+    "gather": lambda x, _, row: x.gather(0, row),
+    "gather, negative": lambda x, _, row: x.gather(1, -row),
+    "index_select": lambda x, i, _: x.index_select(0, i),
+    "take": lambda x, i, _: x.take(i * 10),
+    "put": lambda x, i, _: x.put_(i * 10, torch.ones(3, device=x.device)),
+    "scatter": lambda x, _, row: x.scatter_(0, row, 1.0),
+    "scatter_add": lambda x, _, row: x.scatter_add_(0, row, torch.ones(1, 4, device=x.device)),
+    "scatter_reduce": lambda x, _, row: x.scatter_reduce_(0, row, torch.ones(1, 4, device=x.device), "amax"),
+    "index_add": lambda x, i, _: x.index_add_(0, i, torch.ones(3, 4, device=x.device)),
+    "index_add, a vector": lambda x, i, _: x[:, 0].index_add_(0, i, torch.ones(3, device=x.device)),
+    "index_copy": lambda x, i, _: x.index_copy_(0, i, torch.ones(3, 4, device=x.device)),
+    "index_fill": lambda x, i, _: x.index_fill_(0, i, 1.0),
+    "index_reduce": lambda x, i, _: x.index_reduce_(0, i, torch.ones(3, 4, device=x.device), "prod"),
+    "embedding": lambda x, i, _: torch.nn.functional.embedding(i, x),
+    "embedding_bag": lambda x, i, _: torch.nn.functional.embedding_bag(i, x, torch.tensor([0], device=x.device)),
+    "nll_loss": lambda x, *_: torch.nn.functional.nll_loss(x, TARGET.to(x.device)),
+    "multi_margin_loss": lambda x, *_: torch.nn.functional.multi_margin_loss(x, TARGET.to(x.device)),
+    "multilabel_margin_loss": lambda x, _, row: torch.nn.functional.multilabel_margin_loss(x[:1], row),
+    "max_unpool": lambda x, _, row: torch.nn.functional.max_unpool2d(x[None, :1, :4, None], 77 * (row == 7)[None, ..., None], (2, 1)),
+    "cholesky_inverse": lambda x, *_: torch.cholesky_inverse(x[:4] * 0),
+    "searchsorted": lambda x, i, _: torch.searchsorted(x[0, :3], x[0, :3], sorter=i),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_NUMBERS)
+def test_wrong_numbers_raise_what_the_cpu_raises(name):
+    """In the same words, to which the number is added where they don't tell it."""
+    with pytest.raises(Exception) as expected:
+        WRONG_NUMBERS[name](X.clone(), PICK, ROW)
+    with pytest.raises(type(expected.value), match=f"^{re.escape(str(expected.value))}"):
+        WRONG_NUMBERS[name](X.to(DEVICE, copy=True), PICK.to(DEVICE), ROW.to(DEVICE))
+        torch.tpu.synchronize()
+
+
+def test_what_is_told_late_names_its_operator():
+    table, index = torch.ones(3, 2, device=DEVICE), torch.tensor([0, 7], device=DEVICE)
+    with torch.tpu.set_eager_mode(torch.tpu.EagerMode.DEFER_AND_FUSE):
+        table.gather(0, index[:, None])
+        with pytest.raises(RuntimeError, match=r"index 7 is out of bounds for dimension 0 with size 3\n\(aten::gather, which ran asynch"):
+            torch.tpu.synchronize()
 
 
 def test_an_index_out_of_range_is_reported_at_the_latest_when_synchronizing():

@@ -1,6 +1,7 @@
 """LU factors, systems and what is made of them. The last test runs this file again in the form that needs no LAPACK."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -175,12 +176,27 @@ def test_errors_are_those_of_the_cpu():
         assert message_of(lambda call=call, a=a: call(a.to(DEVICE))) == message_of(lambda call=call, a=a: call(a))
 
 
-def test_a_compiled_factorisation_fails_too():
-    """In a graph nothing can be looked at between operators: the flag of the program tells."""
-    function = compiled(lambda a: torch.linalg.inv_ex(a, check_errors=True)[0] * 2)
-    check(function, regular(3, 3, dtype=torch.float32), rtol=1e-4, atol=1e-4)
-    with pytest.raises(torch.linalg.LinAlgError):
-        function(torch.ones(3, 3).to(DEVICE))
+COMPILED = {
+    "inv_ex": lambda a: torch.linalg.inv_ex(a, check_errors=True)[0] * 2,
+    "inv": lambda a: torch.linalg.inv(a) * 2,
+    "solve": lambda a: torch.linalg.solve(a, a[..., 0]) * 2,
+    "cholesky": lambda a: torch.linalg.cholesky(a) * 2,
+    "lu_factor": lambda a: torch.linalg.lu_factor(a)[0] * 2,
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_compiled_factorisation_fails_too(name, batched):
+    """In a graph nothing can be looked at between operators: the flag of the program tells, which matrix, and where."""
+    function = torch.compile(COMPILED[name], backend="tpu", fullgraph=True, dynamic=False)
+    good = torch.eye(3) * 2 + 0.1
+    bad = torch.stack([good, torch.zeros(3, 3)]) if batched else torch.zeros(3, 3)
+    check(function, torch.stack([good, good]) if batched else good, rtol=1e-4, atol=1e-4)
+    with pytest.raises(RuntimeError) as expected:
+        COMPILED[name](bad)
+    with pytest.raises(type(expected.value), match=f"^{re.escape(str(expected.value))}"):
+        function(bad.to(DEVICE))
         torch.tpu.synchronize()
 
 

@@ -97,3 +97,10 @@ def test_half_types_and_masks_keep_infinities(dtype):
     for factor in (float("inf"), float("nan"), -1.0, 0.0):
         expected, actual = mask.to(dtype) * factor, (mask.to(DEVICE).to(dtype) * factor).cpu()
         assert torch.equal(actual.isnan(), expected.isnan()) and torch.equal(actual.signbit()[~actual.isnan()], expected.signbit()[~expected.isnan()])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128], ids=str)
+def test_sums_of_exponentials_do_not_overflow(dtype):
+    x = (torch.randn(4, 6).to(dtype) * 30 + torch.tensor([-2000.0, 0, 900, 3000])[:, None]).to(dtype)
+    for dim in (0, 1):
+        torch.testing.assert_close(x.to(DEVICE).logsumexp(dim).cpu(), x.logsumexp(dim))

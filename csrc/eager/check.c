@@ -1,25 +1,52 @@
-/* Programs that can fail (an index out of range) return a flag: 0, or 1 + the number of the failed check. What was
- * queued is looked at when its program is done; the first failure is reported by the next synchronisation. */
+/* Programs that can fail (an index out of range) return a flag: which check failed, if one did, and at what. What was queued is
+ * looked at when its program is done; the first failure is reported by the next synchronisation. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/strbuf.h"
 #include "eager/internal.h"
+#include "ops/lower.h"
 
 enum { CHECKS_DRAIN_AT = 256 };
 
-tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_code *code) {
-  int32_t failed = 0;
+/* Writes `message` with the flag's numbers in it. */
+static void message_write(tt_strbuf *out, const char *message, const int64_t *flag) {
+  static const struct { const char *place; int index; } numbers[] = {{TT_CHECK_VALUE, 1}, {TT_CHECK_POSITION, 2}};
+  while (*message) {
+    const char *open = strchr(message, '{');
+    size_t plain = open ? (size_t)(open - message) : strlen(message);
+    tt_strbuf_add_bytes(out, message, plain);
+    message += plain;
+    for (int i = 0; i < 2; i++) {
+      size_t size = strlen(numbers[i].place);
+      if (strncmp(message, numbers[i].place, size)) continue;
+      tt_strbuf_printf(out, "%lld", (long long)flag[numbers[i].index]);
+      message += size;
+    }
+    if (*message == '{') tt_strbuf_add_bytes(out, message++, 1);
+  }
+}
+
+tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_code *code, bool late) {
+  int64_t failed[TT_FLAG_SIZE] = {0};
   if (!d->client) return TT_OK; /* a rehearsal: it has no contents */
   TT_TRY(tt_buffer_await(d->client, flag->buffer));
   const void *data;
   tt_status status = tt_buffer_host_pointer(d->client, flag->buffer, &data);
-  if (!status) memcpy(&failed, data, sizeof failed);
+  if (!status) memcpy(failed, data, sizeof failed);
   else if (tt_status_get_code(status) == TT_NOT_IMPLEMENTED) {
     tt_status_free(status);
-    TT_TRY(tt_buffer_to_host(d->client, flag->buffer, &failed, sizeof failed));
+    TT_TRY(tt_buffer_to_host(d->client, flag->buffer, failed, sizeof failed));
   } else return status;
-  if (failed <= 0 || failed > code->check_count) return TT_OK;
-  return tt_status_make(code->checks[failed - 1].code, "%s", code->checks[failed - 1].message);
+  if (failed[0] <= 0 || failed[0] > code->check_count) return TT_OK;
+  const struct tt_check_info *c = &code->checks[failed[0] - 1];
+  tt_strbuf text = TT_STRBUF_INIT;
+  message_write(&text, c->message, failed);
+  if (late)
+    tt_strbuf_printf(&text, "\n(aten::%s, which ran asynchronously: TORCH_TPU_LAUNCH_BLOCKING=1 tells it where it is called)", c->op);
+  status = tt_status_make(c->code, "%s", text.data);
+  tt_strbuf_free(&text);
+  return status;
 }
 
 void tt_checks_add(tt_device *d, tt_value *flag, const tt_code *code) {
@@ -58,7 +85,7 @@ void tt_checks_drain(tt_device *d) {
   while (oldest_first) {
     tt_pending_check *c = oldest_first;
     oldest_first = c->next;
-    tt_status status = tt_check_read(d, c->flag, c->code);
+    tt_status status = tt_check_read(d, c->flag, c->code, true);
     unseen_put(d, status);
     tt_value_release(c->flag);
     free(c);

@@ -203,8 +203,6 @@ static int64_t run_new_bytes(const tt_program *p, const run_state *r) {
 }
 
 static tt_status run_make_outputs(tt_device *d, const tt_program *p, run_state *r) {
-  static const int64_t no_dims[1];
-  static const tt_array_type flag_type = {TT_I32, 0, no_dims};
   if (d->options.memory_limit) TT_TRY(tt_memory_reserve(d, run_new_bytes(p, r)));
   int next = 0;
   for (int i = 0; i < p->result_count; i++)
@@ -212,7 +210,7 @@ static tt_status run_make_outputs(tt_device *d, const tt_program *p, run_state *
       r->outputs[next++] = tt_value_create_result(d, &p->results[i].array, NULL);
   for (int w = 0; w < p->written_count; w++)
     r->outputs[next++] = tt_value_create_result(d, &p->written_types[w], run_donated(p, r, w));
-  if (p->has_check) r->outputs[next++] = tt_value_create_result(d, &flag_type, NULL);
+  if (p->has_check) r->outputs[next++] = tt_value_create_result(d, &tt_flag_type, NULL);
   return TT_OK;
 }
 

@@ -310,7 +310,6 @@ static tt_value *run_output(tt_graph *g, const tt_graph_args *args, int output, 
 }
 
 static tt_status run_make_outputs(tt_graph *g, const tt_graph_args *args, graph_run *r) {
-  static const int64_t no_dims[1];
   tt_device *d = g->device;
   int64_t bytes = 0;
   for (int o = 0; o < g->code->output_count; o++) {
@@ -326,7 +325,7 @@ static tt_status run_make_outputs(tt_graph *g, const tt_graph_args *args, graph_
     r->outputs[r->output_count++] = run_output(g, args, o, taken);
   }
   if (g->code->code->has_check)
-    r->outputs[r->output_count++] = tt_value_create_result(d, &(tt_array_type){TT_I32, 0, no_dims}, NULL);
+    r->outputs[r->output_count++] = tt_value_create_result(d, &tt_flag_type, NULL);
   return TT_OK;
 }
 

@@ -485,8 +485,8 @@ static inline void tt_code_note_use(const tt_device *d, tt_code *c) {
 
 /* Remembers the flag of a program that is queued; takes a reference. */
 void tt_checks_add(tt_device *d, tt_value *flag, const tt_code *code);
-/* The failure that a ready flag tells, or TT_OK. */
-tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_code *code) TT_MUST_USE;
+/* The failure that a ready flag tells, or TT_OK. `late`: the call is over, so the message names the operator. */
+tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_code *code, bool late) TT_MUST_USE;
 /* Looks at all pending flags whose programs are done; the first failure goes to `unseen`. */
 void tt_checks_drain(tt_device *d);
 /* Keeps a failure for the next synchronisation, unless one waits there already. Takes it. */

@@ -290,12 +290,11 @@ static void run_fail(const tt_region_code *c, const region_run *run, tt_status s
 }
 
 static tt_status region_run_code(tt_device *d, tt_region_code *c, const bool *wanted) {
-  static const int64_t no_dims[1];
   size_t inputs = (size_t)c->input_count + TT_PACK_COUNT, outputs = (size_t)c->output_count + 1;
   region_run run = {.inputs = tt_malloc((inputs + outputs) * sizeof(tt_value *)), .donate = tt_calloc(inputs, sizeof(bool))};
   run.outputs = run.inputs + inputs;
   for (int o = 0; o < c->output_count; o++) run.outputs[o] = d->region.values[c->outputs[o]];
-  if (c->code->has_check) run.flag = tt_value_create_result(d, &(tt_array_type){TT_I32, 0, no_dims}, NULL);
+  if (c->code->has_check) run.flag = tt_value_create_result(d, &tt_flag_type, NULL);
   tt_status status = run_start(d, c, &run, wanted);
   if (status) run_fail(c, &run, status);
   tt_value_release(run.flag);

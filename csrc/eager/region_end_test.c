@@ -211,7 +211,7 @@ DEFER_TEST(the_first_call_s_failed_check_is_told) {
   tensor a = counting(d, 3), log_p = tensor_of(d, TT_F32, DIMS(2, 2), FLOATS(1, 2, 3, 4));
   tensor good = tensor_of(d, TT_I64, DIMS(2), (int64_t[]){1, 0});
   tensor bad = tensor_of(d, TT_I64, DIMS(2), (int64_t[]){1, 3});
-  static const char select_text[] = "index out of range in self", loss_text[] = "Target is out of bounds.";
+  static const char select_text[] = "index out of range in self: 3 is not in [0, 3)", loss_text[] = "Target 3 is out of bounds.";
   for (int i = 0; i < 8; i++) {
     bool select_first = i & 1, select_fails = i & 2, loss_fails = i & 4;
     tensor picked = {0}, loss[2] = {0};

@@ -152,7 +152,7 @@ tt_status tt_task_launch(tt_device *d, const tt_task *t, bool now) {
   if (!d->is_cpu && t->output_count) tt_flight_add(d, t->outputs[0]->buffer);
   if (!t->code->has_check) return TT_OK;
   tt_value *flag = t->outputs[t->output_count - 1];
-  if (d->is_cpu) return tt_check_read(d, flag, t->code); /* it is there: tell at the call */
+  if (d->is_cpu) return tt_check_read(d, flag, t->code, false); /* it is there: tell at the call */
   tt_checks_add(d, flag, t->code);
   return TT_OK;
 }

@@ -95,6 +95,8 @@ int64_t hlo_symbol(int index);
 int64_t hlo_symbols_value(int64_t number, int count, const int64_t *sizes);
 /* Gives the size that a symbol stands for, as a 0-dim i64. */
 typedef hlo_value (*hlo_size_fn)(hlo_builder *b, void *context, int symbol);
+/* True if the number must be computed at run time, or can't be told from one. */
+bool hlo_number_is_symbolic(const hlo_builder *b, int64_t number);
 /* From here on the first `count` symbols mean sizes up to these bounds. */
 void hlo_builder_set_symbols(hlo_builder *b, int count, const int64_t *bounds, hlo_size_fn size, void *context);
 

@@ -105,8 +105,6 @@ bool hlo_dim_bound(const hlo_builder *b, int64_t dim, int64_t *out_bound);
 /* The numbers with bounds in place of symbols. */
 const int64_t *hlo_bounds_of(hlo_builder *b, int count, const int64_t *numbers);
 hlo_value hlo_fail_symbolic(hlo_builder *b, int64_t number);
-/* True if the number must be computed at run time, or can't be told from one. */
-bool hlo_number_is_symbolic(const hlo_builder *b, int64_t number);
 /* Strides and element counts are products of dims. False if one of them could be taken for another number than it is. */
 bool hlo_dims_have_form(const hlo_builder *b, int rank, const int64_t *dims);
 hlo_value hlo_symbolic_number(hlo_builder *b, tt_dtype dtype, int64_t number);

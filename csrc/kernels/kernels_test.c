@@ -256,12 +256,14 @@ TT_TEST(index_is_checked_and_wrapped) {
     tt_frame f = {0};
     operand(&f, array(TT_I64, 1, 3, 1, 1));
     result(&f, array(TT_I32, 1, 3, 1, 1));
-    result(&f, array(TT_BOOL, 0, 1, 1, 1));
+    for (int r = 0; r < 2; r++) result(&f, array(TT_I64, 0, 1, 1, 1));
     attribute(&f, "size", 5);
     attribute(&f, "wrap", wrap);
     memcpy(f.operands[0].data, (int64_t[]){1, cases[c / 2].index, 2}, 24);
     TT_CHECK_INT_EQ(tt_kernel_index(&f), TT_CALL_DONE);
-    TT_CHECK_INT_EQ(*(uint8_t *)f.results[1].data, wrap ? cases[c / 2].inside_wrapped : cases[c / 2].inside);
+    bool inside = wrap ? cases[c / 2].inside_wrapped : cases[c / 2].inside;
+    TT_CHECK_INT_EQ(*(int64_t *)f.results[1].data, inside ? 0 : cases[c / 2].index);
+    TT_CHECK_INT_EQ(*(int64_t *)f.results[2].data, inside ? -1 : 1);
     if (cases[c / 2].inside_wrapped && wrap) TT_CHECK_INT_EQ(((int32_t *)f.results[0].data)[1], (cases[c / 2].index + 5) % 5);
     frame_free(&f);
   }
@@ -357,7 +359,7 @@ TT_TEST(wrong_calls_are_refused) {
   f = (tt_frame){0};
   operand(&f, array(TT_I64, 1, 3, 1, 1));
   result(&f, array(TT_I32, 1, 3, 1, 1));
-  result(&f, array(TT_BOOL, 0, 1, 1, 1));
+  for (int r = 0; r < 2; r++) result(&f, array(TT_I64, 0, 1, 1, 1));
   attribute(&f, "size", 5);
   attribute(&f, "wrap", 1);
   expect_refusals(tt_kernel_index, &f);

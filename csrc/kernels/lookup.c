@@ -19,31 +19,36 @@ TT_INLINE void prefetch_row(const void *table, int64_t rows, int64_t bytes, cons
 /* ---- index ----------------------------------------------------------------------------------------------------- */
 
 #define DEFINE_INDEX(name, In, Out)                                                                          \
-  TT_FAST static bool name(const In *restrict from, Out *restrict to, int64_t n, int64_t size, bool wrap) {  \
-    int64_t low = wrap ? -size : 0;                                                                          \
+  TT_FAST static int64_t name(const In *restrict from, Out *restrict to, int64_t n, int64_t size, bool wrap) { \
+    int64_t low = wrap ? -size : 0, first = 0;                                                               \
     int outside = 0;                                                                                         \
     for (int64_t i = 0; i < n; i++) {                                                                        \
       int64_t at = from[i];                                                                                  \
       outside |= (at < low) | (at >= size);                                                                  \
       to[i] = (Out)(at + (wrap && at < 0 ? size : 0));                                                       \
     }                                                                                                        \
-    return !outside;                                                                                         \
+    if (!outside) return -1;                                                                                 \
+    while (from[first] >= low && from[first] < size) first++;                                                \
+    return first;                                                                                            \
   }
 DEFINE_INDEX(index_32_32, int32_t, int32_t)
 DEFINE_INDEX(index_64_32, int64_t, int32_t)
 DEFINE_INDEX(index_64_64, int64_t, int64_t)
 
 tt_outcome tt_kernel_index(const tt_frame *f) {
-  const tt_array *from = &f->operands[0], *to = &f->results[0], *ok = &f->results[1];
+  const tt_array *from = &f->operands[0], *to = &f->results[0], *value = &f->results[1], *position = &f->results[2];
   int64_t size, wrap;
-  if (f->operand_count != 1 || f->result_count != 2 || from->rank != 1 || !tt_array_same_dims(from, to)) return TT_CALL_IS_WRONG;
-  if (ok->dtype != TT_BOOL || ok->rank != 0) return TT_CALL_IS_WRONG;
+  if (f->operand_count != 1 || f->result_count != 3 || from->rank != 1 || !tt_array_same_dims(from, to)) return TT_CALL_IS_WRONG;
+  if (value->dtype != TT_I64 || value->rank != 0 || position->dtype != TT_I64 || position->rank != 0) return TT_CALL_IS_WRONG;
   if (!tt_frame_attribute(f, "size", &size) || !tt_frame_attribute(f, "wrap", &wrap) || size < 0) return TT_CALL_IS_WRONG;
-  bool *out = ok->data;
-  if (from->dtype == TT_I32 && to->dtype == TT_I32) *out = index_32_32(from->data, to->data, from->numel, size, wrap);
-  else if (from->dtype == TT_I64 && to->dtype == TT_I32) *out = index_64_32(from->data, to->data, from->numel, size, wrap);
-  else if (from->dtype == TT_I64 && to->dtype == TT_I64) *out = index_64_64(from->data, to->data, from->numel, size, wrap);
+  int64_t at, wrong = 0;
+  if (from->dtype == TT_I32 && to->dtype == TT_I32) at = index_32_32(from->data, to->data, from->numel, size, wrap);
+  else if (from->dtype == TT_I64 && to->dtype == TT_I32) at = index_64_32(from->data, to->data, from->numel, size, wrap);
+  else if (from->dtype == TT_I64 && to->dtype == TT_I64) at = index_64_64(from->data, to->data, from->numel, size, wrap);
   else return TT_CALL_IS_WRONG;
+  if (at >= 0) wrong = tt_array_index(from, at);
+  memcpy(value->data, &wrong, sizeof wrong);
+  memcpy(position->data, &at, sizeof at);
   return TT_CALL_DONE;
 }
 

@@ -98,32 +98,50 @@ void tt_extreme(tt_lower *l, hlo_value x, int dim, bool is_max, hlo_value *out_v
 /* ---- indexed reading and writing --------------------------------------------------------------------------------- */
 
 /* tt_index_ready in one pass by our own kernel. */
-static hlo_value index_by_kernel(tt_lower *l, hlo_value index, int64_t size, bool wrap, const char *message) {
+static hlo_value index_by_kernel(tt_lower *l, hlo_value index, int64_t size, bool wrap, tt_status_code code, const char *message) {
   hlo_builder *b = l->b;
   int64_t n = tt_numel(index);
-  hlo_value flat = hlo_reshape(b, index, 1, &n), out[2];
-  const tt_kernel_result results[2] = {{size <= INT32_MAX ? TT_I32 : TT_I64, 1, &n}, {TT_BOOL, 0, NULL}};
+  hlo_value flat = hlo_reshape(b, index, 1, &n), out[3];
+  const tt_kernel_result results[3] = {{size <= INT32_MAX ? TT_I32 : TT_I64, 1, &n}, {TT_I64, 0, NULL}, {TT_I64, 0, NULL}};
   const char *attributes = tt_arena_printf(hlo_builder_arena(b), "{size = %lld : i64, wrap = %d : i64}", (long long)size,
                                            (int)wrap);
-  tt_kernel_call(l, TT_KERNEL_index, attributes, 1, &flat, 2, results, out);
-  tt_check(l, out[1], TT_INDEX_ERROR, message);
+  tt_kernel_call(l, TT_KERNEL_index, attributes, 1, &flat, 3, results, out);
+  tt_check_found(l, hlo_compare(b, HLO_LT, out[2], hlo_scalar_i64(b, TT_I64, 0)), out[1], out[2], code, message);
   return hlo_reshape(b, out[0], tt_rank(index), tt_dims(index));
 }
 
-hlo_value tt_index_ready(tt_lower *l, hlo_value index, int64_t size, bool wrap, const char *message) {
+hlo_value tt_index_ready(tt_lower *l, hlo_value index, int64_t size, bool wrap, tt_status_code code, const char *message) {
   hlo_builder *b = l->b;
   if (tt_elem(index) != TT_I32 && tt_elem(index) != TT_I64) index = tt_cast(l, index, TT_I64);
   if (tt_elem(index) == TT_I32 && size > INT32_MAX) index = hlo_convert(b, index, TT_I64);
-  if (l->has_kernels && message && tt_numel(index) && !hlo_failed(b)) return index_by_kernel(l, index, size, wrap, message);
+  if (l->has_kernels && message && tt_numel(index) && !hlo_failed(b)) return index_by_kernel(l, index, size, wrap, code, message);
   tt_dtype type = tt_elem(index);
   hlo_value zero = hlo_scalar_i64(b, type, 0), end = hlo_scalar_i64(b, type, size);
   if (message && tt_numel(index)) {
     hlo_value low = wrap ? hlo_scalar_i64(b, type, -size) : zero;
     hlo_value ok = hlo_and(b, hlo_compare(b, HLO_GE, index, low), hlo_compare(b, HLO_LT, index, end));
-    tt_check(l, ok, TT_INDEX_ERROR, message);
+    tt_check_value(l, ok, index, code, message);
   }
   if (wrap) index = hlo_select(b, hlo_compare(b, HLO_LT, index, zero), hlo_add(b, index, end), index);
   return size <= INT32_MAX ? hlo_convert(b, index, TT_I32) : index;
+}
+
+const char *tt_out_of_bounds(tt_lower *l, int dim, int64_t size) {
+  tt_arena *kept = tt_kept_arena(l);
+  if (hlo_number_is_symbolic(l->b, size)) return tt_arena_printf(kept, "index " TT_CHECK_VALUE " is out of bounds for dimension %d", dim);
+  return tt_arena_printf(kept, "index " TT_CHECK_VALUE " is out of bounds for dimension %d with size %lld", dim, (long long)size);
+}
+
+const char *tt_out_of_range(tt_lower *l, int64_t size) {
+  if (hlo_number_is_symbolic(l->b, size)) return "index out of range in self: " TT_CHECK_VALUE;
+  return tt_arena_printf(tt_kept_arena(l), "index out of range in self: " TT_CHECK_VALUE " is not in [0, %lld)", (long long)size);
+}
+
+hlo_value tt_index_of_element(tt_lower *l, hlo_value index, int64_t numel) {
+  const char *message = "out of range: tried to access index " TT_CHECK_VALUE;
+  if (!hlo_number_is_symbolic(l->b, numel))
+    message = tt_arena_printf(tt_kept_arena(l), "%s on a tensor of %lld elements.", message, (long long)numel);
+  return tt_index_ready(l, index, numel, true, TT_INDEX_ERROR, message);
 }
 
 /* Where the window dimensions lie when index_rank dimensions stand in for `dim`. */

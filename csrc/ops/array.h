@@ -55,9 +55,14 @@ void tt_extreme(tt_lower *l, hlo_value x, int dim, bool is_max, hlo_value *out_v
 
 enum { TT_OVERWRITE = -1 }; /* instead of an hlo_reducer: the last update stays */
 
-/* Index values ready for use: 32 bits where the size allows, negatives wrapped if asked for. `message` (null: no
- * check) is raised for what lies outside; the row needs TT_OP_CHECKS_INDEX. */
-hlo_value tt_index_ready(tt_lower *l, hlo_value index, int64_t size, bool wrap, const char *message);
+/* Index values ready for use: 32 bits where the size allows, negatives wrapped if asked for. What lies outside fails with `code`
+ * and `message` (null: no check), as tt_check_value; the row needs TT_OP_CHECKS_INDEX. */
+hlo_value tt_index_ready(tt_lower *l, hlo_value index, int64_t size, bool wrap, tt_status_code code, const char *message);
+/* Messages for it, in the words that PyTorch has for one operator or another. */
+const char *tt_out_of_bounds(tt_lower *l, int dim, int64_t size);
+const char *tt_out_of_range(tt_lower *l, int64_t size);
+/* Indices into all elements of an array, of which there are `numel`. */
+hlo_value tt_index_of_element(tt_lower *l, hlo_value index, int64_t numel);
 
 /* x[..., index, ...]: dimension `dim` is replaced by the index's dimensions. */
 hlo_value tt_rows_take(tt_lower *l, hlo_value x, hlo_value index, int dim);

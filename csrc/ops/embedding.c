@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-#define OUT_OF_RANGE "index out of range in self"
 
 static tt_dtype dtype_of(tt_lower *l, int arg) { return (tt_dtype)tt_tensor_arg_meta(l, arg)->dtype; }
 
@@ -49,7 +48,7 @@ static void lower_embedding(tt_lower *l) {
     return;
   }
   hlo_value weight = tt_tensor_arg(l, 0);
-  hlo_value index = tt_index_ready(l, tt_tensor_arg(l, 1), tt_size(weight, 0), false, OUT_OF_RANGE);
+  hlo_value index = tt_index_ready(l, tt_tensor_arg(l, 1), tt_size(weight, 0), false, TT_INDEX_ERROR, tt_out_of_range(l, tt_size(weight, 0)));
   tt_result(l, tt_rows_take(l, weight, index, 0));
 }
 
@@ -61,7 +60,7 @@ static void lower_embedding_backward(tt_lower *l) {
   int64_t rows = tt_int_arg(l, 2, 0), dims[TT_MAX_RANK] = {tt_numel(index)};
   for (int d = 1; d < rank; d++) dims[d] = tt_size(grad, index_rank + d - 1);
   grad = hlo_reshape(b, grad, rank, dims);
-  index = without(l, tt_index_ready(l, index, rows, false, OUT_OF_RANGE), tt_int_arg(l, 3, -1), rows);
+  index = without(l, tt_index_ready(l, index, rows, false, TT_INDEX_ERROR, tt_out_of_range(l, rows)), tt_int_arg(l, 3, -1), rows);
   dims[0] = rows;
   hlo_value table = tt_rows_put(l, hlo_full_i64(b, tt_elem(grad), rank, dims, 0), index, grad, 0, HLO_REDUCE_ADD);
   if (tt_bool_arg(l, 4)) table = divide_rows(l, table, occurrences(l, index, rows, tt_elem(table)));
@@ -72,7 +71,7 @@ static void lower_embedding_backward(tt_lower *l) {
 static void lower_embedding_renorm(tt_lower *l) {
   hlo_builder *b = l->b;
   hlo_value x = tt_opmath_arg(l, 0), index = tt_flatten(l, tt_tensor_arg(l, 1));
-  index = tt_index_ready(l, index, tt_size(x, 0), false, OUT_OF_RANGE);
+  index = tt_index_ready(l, index, tt_size(x, 0), false, TT_INDEX_ERROR, tt_out_of_range(l, tt_size(x, 0)));
   tt_axes axes = tt_axes_one(1, false);
   hlo_value norm = tt_magnitude(l, x, tt_float_arg(l, 3), &axes), limit = tt_number_arg(l, 2, tt_elem(x));
   hlo_value used = hlo_compare(b, HLO_GT, occurrences(l, index, tt_size(x, 0), TT_I32), hlo_scalar_i64(b, TT_I32, 0));
@@ -144,6 +143,12 @@ static bool bags_by_kernel(tt_lower *l, hlo_value weight, hlo_value index, hlo_v
   return true;
 }
 
+static const char *not_a_row(tt_lower *l, hlo_value index, int64_t rows) {
+  if (index.type->dynamic || hlo_number_is_symbolic(l->b, rows)) return "input has " TT_CHECK_VALUE ", which is no row of weight";
+  return tt_arena_printf(tt_kept_arena(l), "Index " TT_CHECK_POSITION " of input takes value " TT_CHECK_VALUE
+                         " which is not in the valid range [0, %lld)", (long long)rows);
+}
+
 /* Arguments: weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
  * padding_idx. Results: output, offset2bag, bag_size, max_indices. */
 static void lower_embedding_bag(tt_lower *l) {
@@ -151,11 +156,12 @@ static void lower_embedding_bag(tt_lower *l) {
   if (!is_index(l, 1, "embedding_bag")) return;
   tt_dtype index_dtype = dtype_of(l, 1), dtype = dtype_of(l, 0);
   hlo_value weight = tt_tensor_arg(l, 0), offsets = tt_tensor_arg(l, 2);
-  hlo_value index = tt_index_ready(l, tt_tensor_arg(l, 1), tt_size(weight, 0), false, OUT_OF_RANGE);
+  hlo_value index = tt_tensor_arg(l, 1);
+  index = tt_index_ready(l, index, tt_size(weight, 0), false, TT_INVALID_ARGUMENT, not_a_row(l, index, tt_size(weight, 0)));
   int64_t n = tt_numel(index), begins = tt_numel(offsets), bags = begins - tt_bool_arg(l, 7);
   bag_mode mode = (bag_mode)tt_int_arg(l, 4, 0);
   check_offsets(l, offsets, n);
-  hlo_value starts = tt_index_ready(l, hlo_slice_dim(b, offsets, 0, 0, bags, 1), n, false, NULL);
+  hlo_value starts = tt_index_ready(l, hlo_slice_dim(b, offsets, 0, 0, bags, 1), n, false, 0, NULL);
   hlo_value results[4] = {{0}, {0}, {0}, {0}};
   if (bags_by_kernel(l, weight, index, starts, mode, begins, results)) {
     tt_result(l, results[0]);
@@ -200,12 +206,12 @@ static void bag_backward(tt_lower *l, const bag_call *a) {
   if (mode == BAG_MAX) {
     hlo_value used = hlo_compare(b, HLO_GT, sizes, hlo_like_i64(b, sizes, 0));
     grad = scale_rows(l, grad, hlo_convert(b, used, tt_elem(grad)));
-    index = tt_index_ready(l, tt_tensor_arg(l, a->source), rows, false, NULL);
+    index = tt_index_ready(l, tt_tensor_arg(l, a->source), rows, false, 0, NULL);
     table = tt_scatter_along(l, table, index, grad, 0, HLO_REDUCE_ADD);
   } else {
     if (mode == BAG_MEAN) grad = divide_rows(l, grad, hlo_convert(b, sizes, tt_elem(grad)));
-    hlo_value bag = tt_index_ready(l, tt_tensor_arg(l, a->bag), bags, false, NULL);
-    index = tt_index_ready(l, tt_tensor_arg(l, 1), rows, false, NULL);
+    hlo_value bag = tt_index_ready(l, tt_tensor_arg(l, a->bag), bags, false, 0, NULL);
+    index = tt_index_ready(l, tt_tensor_arg(l, 1), rows, false, 0, NULL);
     index = without(l, index, tt_int_arg(l, a->padding, -1), rows);
     hlo_value updates = tt_rows_take(l, grad, bag, 0);
     if (tt_arg_given(l, a->sample_weights)) {
@@ -235,8 +241,8 @@ static void lower_bag_backward(tt_lower *l) {
 static void lower_bag_sample_weights_backward(tt_lower *l) {
   hlo_builder *b = l->b;
   hlo_value grad = tt_opmath_arg(l, 0), weight = tt_tensor_arg(l, 1);
-  hlo_value index = tt_index_ready(l, tt_tensor_arg(l, 2), tt_size(weight, 0), false, NULL);
-  hlo_value bag = tt_index_ready(l, tt_tensor_arg(l, 4), tt_size(grad, 0), false, NULL);
+  hlo_value index = tt_index_ready(l, tt_tensor_arg(l, 2), tt_size(weight, 0), false, 0, NULL);
+  hlo_value bag = tt_index_ready(l, tt_tensor_arg(l, 4), tt_size(grad, 0), false, 0, NULL);
   hlo_value rows = tt_cast(l, tt_rows_take(l, weight, index, 0), tt_elem(grad));
   hlo_value product = hlo_mul(b, tt_rows_take(l, grad, bag, 0), rows);
   tt_axes axes = tt_axes_one(1, false);

@@ -40,7 +40,8 @@ static bool pool_of(tt_lower *l, int first, int spatial, pool *p) {
   return !hlo_failed(l->b);
 }
 
-/* Where the windows of dimension d begin, i32 [images, out]; drawn: [images, spatial]. The last one ends with the image. */
+/* Where the windows of dimension d begin, i32 [images, out]; drawn: [images, spatial]. The last one ends with the image. All is
+ * rounded to the dtype as on the CPU: what lies near a whole number depends on it. */
 static hlo_value begins(tt_lower *l, const pool *p, hlo_value drawn, int d) {
   hlo_builder *b = l->b;
   int64_t dims[2] = {p->images, p->out[d]}, last = p->in[d] - p->window[d];
@@ -49,9 +50,9 @@ static hlo_value begins(tt_lower *l, const pool *p, hlo_value drawn, int d) {
   hlo_value shift = hlo_broadcast_to(b, hlo_slice_dim(b, drawn, 1, column, column + 1, 1), 2, dims);
   hlo_value i = hlo_iota(b, tt_dtype_of(drawn), 2, dims, 1);
   if (p->out[d] == 1) return hlo_full_i64(b, TT_I32, 2, dims, last);
-  double step = tt_dtype_of(drawn) == TT_F64 ? (double)last / (double)(p->out[d] - 1) : (float)last / (float)(p->out[d] - 1);
-  hlo_value at = hlo_convert(b, tt_times(b, hlo_add(b, i, shift), step), TT_I32);
-  at = hlo_sub(b, at, hlo_convert(b, tt_times(b, shift, step), TT_I32));
+  hlo_value step = hlo_div(b, hlo_like_i64(b, shift, last), hlo_like_i64(b, shift, p->out[d] - 1));
+  hlo_value at = hlo_convert(b, hlo_mul(b, hlo_add(b, i, shift), step), TT_I32);
+  at = hlo_sub(b, at, hlo_convert(b, hlo_mul(b, shift, step), TT_I32));
   return hlo_select(b, tt_is(b, i, HLO_EQ, (double)(p->out[d] - 1)), hlo_like_i64(b, at, last), at);
 }
 
@@ -72,24 +73,36 @@ static hlo_value positions(tt_lower *l, const pool *p, hlo_value drawn) {
   return hlo_reshape(b, at, 3, flat);
 }
 
+/* The random numbers [images, spatial]: there may be more than there are images, of which the first ones count. */
+static hlo_value samples_of(tt_lower *l, const pool *p) {
+  hlo_builder *b = l->b;
+  const tt_tensor *s = tt_tensor_arg_meta(l, 3);
+  int lead = p->input->rank - p->spatial;
+  int64_t batch = lead == 2 ? p->input->sizes[0] : 1, channels = p->input->sizes[lead - 1];
+  if (s->dtype != p->input->dtype)
+    return hlo_fail(b, TT_INVALID_ARGUMENT, "Expect _random_samples to have the same dtype as input");
+  if (s->rank != 3) return hlo_fail(b, TT_INVALID_ARGUMENT, "Expect _random_samples to have 3 dimensions, got %d", s->rank);
+  if (s->sizes[0] < batch) return hlo_fail(b, TT_INVALID_ARGUMENT, "Expect _random_samples.size(0) no less then input batch size.");
+  if (s->sizes[1] != channels) return hlo_fail(b, TT_INVALID_ARGUMENT, "Expect _random_samples.size(1) equals to input channel size.");
+  if (s->sizes[2] != p->spatial)
+    return hlo_fail(b, TT_INVALID_ARGUMENT, "Expect _random_samples.size(2) equals to %d; got %lld.", p->spatial, (long long)s->sizes[2]);
+  hlo_value first = hlo_slice_dim(b, tt_tensor_arg(l, 3), 0, 0, batch, 1);
+  return hlo_reshape(b, first, 2, (int64_t[]){p->images, p->spatial});
+}
+
 /* Arguments: self, kernel_size, output_size, random_samples. Results: output, indices within an image. */
 static void forward(tt_lower *l, int spatial) {
   hlo_builder *b = l->b;
   pool p;
   if (!pool_of(l, 0, spatial, &p)) return;
-  const tt_tensor *samples = tt_tensor_arg_meta(l, 3);
+  hlo_value samples = samples_of(l, &p);
+  if (hlo_failed(b)) return;
   int lead = p.input->rank - spatial;
-  if (samples->rank != 3 || samples->dtype != p.input->dtype || samples->sizes[2] != spatial ||
-      tt_product(3, samples->sizes) != p.images * spatial) {
-    hlo_fail(b, TT_INVALID_ARGUMENT, "Expect _random_samples to have the input's dtype, and %d numbers for each of its images "
-             "and channels, but got %s", spatial, tt_sizes_text(l, samples->rank, samples->sizes));
-    return;
-  }
   int64_t dims[2 + MAX_SPATIAL];
   memcpy(dims, p.input->sizes, (size_t)lead * sizeof *dims);
   memcpy(dims + lead, p.out, (size_t)spatial * sizeof *dims);
   hlo_value x = hlo_reshape(b, tt_opmath_arg(l, 0), 2, (int64_t[]){p.images, p.numel});
-  hlo_value at = positions(l, &p, hlo_reshape(b, tt_opmath_arg(l, 3), 2, (int64_t[]){p.images, spatial}));
+  hlo_value at = positions(l, &p, samples);
   hlo_value image = hlo_iota(b, TT_I32, 3, tt_dims(at), 1);
   hlo_value flat = hlo_add(b, tt_times(b, image, (double)p.numel), at), value, tap;
   hlo_value windows = tt_rows_take(l, tt_flatten(l, x), flat, 0);

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define OUT_OF_BOUNDS(op) op "(): index out of bounds: an index is outside the dimension that it selects from"
-
 /* ---- index.Tensor's indices -------------------------------------------------------------------------------------- */
 
 typedef enum bounds { CHECKED, UNCHECKED, CLAMPED } bounds;
@@ -51,7 +49,7 @@ static bool collect(tt_lower *l, const tt_tensor *self, int indices, selection *
   return !hlo_failed(l->b);
 }
 
-static hlo_value one_index(tt_lower *l, const tt_tensor *self, int indices, int d, bounds how, const char *message) {
+static hlo_value one_index(tt_lower *l, const tt_tensor *self, int indices, int d, bounds how) {
   hlo_builder *b = l->b;
   hlo_value index = tt_list_tensor(l, indices, d);
   int64_t size = self->sizes[d];
@@ -59,15 +57,14 @@ static hlo_value one_index(tt_lower *l, const tt_tensor *self, int indices, int 
     if (tt_elem(index) != TT_I64) index = hlo_convert(b, index, TT_I64);
     index = hlo_clamp(b, hlo_scalar_i64(b, TT_I64, -size), index, hlo_scalar_i64(b, TT_I64, size ? size - 1 : 0));
   }
-  return tt_index_ready(l, index, size, true, how == CHECKED ? message : NULL);
+  return tt_index_ready(l, index, size, true, TT_INDEX_ERROR, how == CHECKED ? tt_out_of_bounds(l, d, size) : NULL);
 }
 
-static void join_indices(tt_lower *l, const tt_tensor *self, int indices, bounds how, const char *message,
-                         selection *s) {
+static void join_indices(tt_lower *l, const tt_tensor *self, int indices, bounds how, selection *s) {
   hlo_value parts[TT_MAX_RANK];
   tt_dtype type = TT_I32;
   for (int k = 0; k < s->count; k++) {
-    hlo_value part = one_index(l, self, indices, s->dims[k], how, message);
+    hlo_value part = one_index(l, self, indices, s->dims[k], how);
     parts[k] = hlo_broadcast_to(l->b, part, s->index_rank, s->index_dims);
     if (tt_elem(part) == TT_I64) type = TT_I64;
   }
@@ -100,10 +97,9 @@ static void place_windows(const tt_tensor *self, selection *s) {
 }
 
 /* False: failed, or there is no index tensor at all (then s->count is 0). */
-static bool select_elements(tt_lower *l, const tt_tensor *self, int indices, bounds how, const char *message,
-                            selection *s) {
+static bool select_elements(tt_lower *l, const tt_tensor *self, int indices, bounds how, selection *s) {
   if (!collect(l, self, indices, s) || s->count == 0) return false;
-  join_indices(l, self, indices, how, message, s);
+  join_indices(l, self, indices, how, s);
   place_windows(self, s);
   return true;
 }
@@ -139,7 +135,7 @@ static hlo_value write_selected(tt_lower *l, hlo_value x, hlo_value values, cons
 
 static void index_tensor(tt_lower *l, bounds how) {
   selection s;
-  bool ok = select_elements(l, tt_tensor_arg_meta(l, 0), 1, how, OUT_OF_BOUNDS("index"), &s);
+  bool ok = select_elements(l, tt_tensor_arg_meta(l, 0), 1, how, &s);
   hlo_value x = tt_tensor_arg(l, 0);
   tt_result(l, ok ? read_selected(l, x, &s) : x);
 }
@@ -151,7 +147,7 @@ static void lower_unsafe_index(tt_lower *l) { index_tensor(l, UNCHECKED); }
 static void lower_unsafe_masked_index(tt_lower *l) {
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
   selection s;
-  bool ok = select_elements(l, self, 2, CLAMPED, NULL, &s);
+  bool ok = select_elements(l, self, 2, CLAMPED, &s);
   hlo_value x = tt_tensor_arg(l, 0), mask = tt_cast(l, tt_tensor_arg(l, 1), TT_BOOL);
   x = ok ? read_selected(l, x, &s) : x;
   int64_t dims[TT_MAX_RANK];
@@ -233,7 +229,7 @@ static void put_values(tt_lower *l, bounds how) {
   }
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
   selection s;
-  bool ok = select_elements(l, self, 1, how, OUT_OF_BOUNDS("index_put"), &s);
+  bool ok = select_elements(l, self, 1, how, &s);
   hlo_value x = tt_tensor_arg(l, 0);
   if (!ok) s.result_rank = self->rank, memcpy(s.result_dims, self->sizes, (size_t)self->rank * sizeof *self->sizes);
   hlo_value values = hlo_broadcast_to(l->b, tt_operand(l, 2, tt_elem(x)), s.result_rank, s.result_dims);
@@ -250,7 +246,7 @@ static void lower_index_put_impl(tt_lower *l) { put_values(l, tt_bool_arg(l, 4) 
 static void lower_unsafe_masked_index_put(tt_lower *l) {
   hlo_builder *b = l->b;
   selection s;
-  bool ok = select_elements(l, tt_tensor_arg_meta(l, 0), 2, CLAMPED, NULL, &s);
+  bool ok = select_elements(l, tt_tensor_arg_meta(l, 0), 2, CLAMPED, &s);
   hlo_value x = tt_tensor_arg(l, 0), values = tt_operand(l, 3, tt_elem(x));
   if (!ok) {
     tt_result(l, x);
@@ -277,7 +273,7 @@ static void lower_gather(tt_lower *l) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "Index tensor must have the same number of dimensions as input tensor");
     return;
   }
-  index = tt_index_ready(l, index, tt_size(x, dim), false, OUT_OF_BOUNDS("gather"));
+  index = tt_index_ready(l, index, tt_size(x, dim), false, TT_INVALID_ARGUMENT, tt_out_of_bounds(l, dim, tt_size(x, dim)));
   tt_result(l, hlo_reshape(l->b, tt_gather_along(l, x, index, dim), at->rank, at->sizes));
 }
 
@@ -290,7 +286,7 @@ static void lower_index_select(tt_lower *l) {
   }
   int dim = tt_dim_arg(l, 1, self->rank);
   hlo_value x = tt_at_least_1d(l, tt_tensor_arg(l, 0)), index = tt_at_least_1d(l, tt_tensor_arg(l, 2));
-  index = tt_index_ready(l, index, tt_size(x, dim), false, "index out of range in self");
+  index = tt_index_ready(l, index, tt_size(x, dim), false, TT_INDEX_ERROR, tt_out_of_range(l, tt_size(x, dim)));
   x = tt_rows_take(l, x, index, dim);
   tt_result(l, self->rank ? x : hlo_reshape(l->b, x, 0, tt_ones));
 }
@@ -303,7 +299,7 @@ static void lower_take(tt_lower *l) {
     return;
   }
   hlo_value x = tt_flatten(l, tt_tensor_arg(l, 0)), index = tt_tensor_arg(l, 1);
-  tt_result(l, tt_rows_take(l, x, tt_index_ready(l, index, tt_numel(x), true, OUT_OF_BOUNDS("take")), 0));
+  tt_result(l, tt_rows_take(l, x, tt_index_of_element(l, index, tt_numel(x)), 0));
 }
 
 TT_OP_FAMILY(index,

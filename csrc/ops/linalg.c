@@ -7,21 +7,21 @@ static tt_dtype dtype_of(const tt_lower *l, int arg) { return (tt_dtype)tt_tenso
 
 /* ---- Cholesky ------------------------------------------------------------------------------------------------ */
 
-/* For each matrix of `factor`: 0, or the 1-based place of the first NaN on the diagonal, as int32. */
+/* For each row of x[..., n]: 0, or the 1-based place of the first true element, as int32. */
+static hlo_value first_true(tt_lower *l, hlo_value x) {
+  if (hlo_failed(l->b)) return x;
+  int dim = tt_rank(x) - 1;
+  hlo_value place = hlo_iota(l->b, TT_I32, tt_rank(x), tt_dims(x), dim), none = hlo_scalar_i64(l->b, TT_I32, tt_size(x, dim));
+  hlo_value first = hlo_reduce(l->b, hlo_select(l->b, x, place, none), HLO_REDUCE_MIN, 1, &dim);
+  hlo_value is_good = hlo_compare(l->b, HLO_GE, first, none); /* an empty row reduces to the largest int */
+  return hlo_select(l->b, is_good, hlo_scalar_i64(l->b, TT_I32, 0), hlo_add(l->b, first, hlo_scalar_i64(l->b, TT_I32, 1)));
+}
+
+/* For each matrix of `factor`: the place of the first NaN on the diagonal. */
 static hlo_value first_bad_minor(tt_lower *l, hlo_value factor) {
   if (hlo_is_none(factor)) return factor;
-  int rank = factor.type->rank;
-  int64_t n = factor.type->dims[rank - 1];
-  hlo_value row = hlo_iota(l->b, TT_I32, rank, factor.type->dims, rank - 2);
-  hlo_value column = hlo_iota(l->b, TT_I32, rank, factor.type->dims, rank - 1);
-  hlo_value part = tt_dtype_is_complex(factor.type->dtype) ? hlo_real(l->b, factor) : factor;
-  hlo_value bad = hlo_and(l->b, hlo_compare(l->b, HLO_EQ, row, column), hlo_compare(l->b, HLO_NE, part, part));
-  hlo_value none = hlo_scalar_i64(l->b, TT_I32, n);
-  int dims[2] = {rank - 2, rank - 1};
-  hlo_value first = hlo_reduce(l->b, hlo_select(l->b, bad, row, none), HLO_REDUCE_MIN, 2, dims);
-  hlo_value is_good = hlo_compare(l->b, HLO_GE, first, none); /* an empty matrix reduces to the largest int */
-  return hlo_select(l->b, is_good, hlo_scalar_i64(l->b, TT_I32, 0),
-                    hlo_add(l->b, first, hlo_scalar_i64(l->b, TT_I32, 1)));
+  hlo_value diagonal = tt_diagonal(l, tt_dtype_is_complex(tt_elem(factor)) ? hlo_real(l->b, factor) : factor);
+  return first_true(l, hlo_compare(l->b, HLO_NE, diagonal, diagonal));
 }
 
 /* The lower factor and the info code of argument 0. */
@@ -33,23 +33,16 @@ static hlo_value cholesky(tt_lower *l, bool upper, hlo_value *out_info) {
   return upper ? tt_adjoint(l, factor) : factor;
 }
 
-static const char not_positive[] = "linalg.cholesky: The factorization could not be completed because the input is not "
-                                   "positive-definite.";
-
-static void check_info(tt_lower *l, hlo_value info) {
-  tt_check(l, hlo_compare(l->b, HLO_EQ, info, hlo_scalar_i64(l->b, TT_I32, 0)), TT_LINALG_ERROR, not_positive);
-}
-
 static void lower_cholesky_ex(tt_lower *l) {
   hlo_value info, factor = cholesky(l, tt_bool_arg(l, 1), &info);
-  if (tt_bool_arg(l, 2)) check_info(l, info);
+  if (tt_bool_arg(l, 2)) tt_check_info(l, info, "linalg.cholesky_ex");
   tt_result(l, factor);
   tt_result(l, info);
 }
 
 static void lower_cholesky(tt_lower *l) {
   hlo_value info, factor = cholesky(l, tt_bool_arg(l, 1), &info);
-  check_info(l, info);
+  tt_check_info(l, info, "cholesky");
   tt_result(l, factor);
 }
 
@@ -103,10 +96,14 @@ static void lower_cholesky_inverse(tt_lower *l) {
   hlo_value factor = tt_square_matrices(l, 0, "cholesky_inverse_out_cpu");
   if (hlo_is_none(factor)) return;
   hlo_value diagonal = tt_diagonal(l, factor);
-  tt_check(l, hlo_compare(l->b, HLO_NE, diagonal, hlo_like_i64(l->b, diagonal, 0)), TT_LINALG_ERROR,
-           "cholesky_inverse: A diagonal element is zero, the inversion could not be completed because the input matrix is singular.");
+  tt_check_info(l, first_true(l, hlo_compare(l->b, HLO_EQ, diagonal, hlo_like_i64(l->b, diagonal, 0))), "cholesky_inverse");
   tt_result(l, solve_from_factor(l, factor, tt_identity(l, factor), tt_bool_arg(l, 1)));
 }
+
+/* ---- info codes ----------------------------------------------------------------------------------------------- */
+
+/* Arguments: info, api_name, is_matrix. */
+static void lower_check_errors(tt_lower *l) { tt_check_info(l, tt_tensor_arg(l, 0), tt_string_arg(l, 1)); }
 
 /* ---- cross product -------------------------------------------------------------------------------------------- */
 
@@ -136,6 +133,7 @@ static void lower_cross(tt_lower *l) {
 /* ---- table -------------------------------------------------------------------------------------------------- */
 
 TT_OP_FAMILY(linalg,
+  TT_ROW("_linalg_check_errors", lower_check_errors, .flags = TT_OP_CHECKS_INDEX),
   TT_ROW("linalg_cholesky_ex", lower_cholesky_ex, .flags = TT_OP_CHECKS_INDEX),
   TT_ROW("cholesky", lower_cholesky, .flags = TT_OP_CHECKS_INDEX),
   TT_ROW("linalg_solve_triangular", lower_solve_triangular),

@@ -188,8 +188,12 @@ static void print_sizes(char *out, size_t size, const tt_tensor *t) {
   snprintf(out + used, size - used, "]");
 }
 
+/* What a target that is no class fails with. */
+#define NLL_OUTSIDE TT_INDEX_ERROR, "Target " TT_CHECK_VALUE " is out of bounds."
+#define MARGIN_OUTSIDE TT_INVALID_ARGUMENT, "target out of range"
+
 /* ignore: the class that does not count, or INT64_MIN. */
-static bool classes_of(tt_lower *l, int input_arg, int target_arg, int64_t ignore, classes *out) {
+static bool classes_of(tt_lower *l, int input_arg, int target_arg, int64_t ignore, tt_status_code code, const char *message, classes *out) {
   hlo_builder *b = l->b;
   const tt_tensor *x = tt_tensor_arg_meta(l, input_arg), *t = tt_tensor_arg_meta(l, target_arg);
   int dim = x->rank > 1;
@@ -211,7 +215,7 @@ static bool classes_of(tt_lower *l, int input_arg, int target_arg, int64_t ignor
   out->ignored = hlo_compare(b, HLO_EQ, target, hlo_like_i64(b, target, ignore));
   hlo_value zero = hlo_like_i64(b, target, 0), end = hlo_like_i64(b, target, out->count);
   hlo_value inside = hlo_and(b, hlo_compare(b, HLO_GE, target, zero), hlo_compare(b, HLO_LT, target, end));
-  tt_check(l, hlo_or(b, inside, out->ignored), TT_INDEX_ERROR, "Target is out of bounds.");
+  tt_check_value(l, hlo_or(b, inside, out->ignored), target, code, message);
   out->index = hlo_convert(b, hlo_select(b, out->ignored, zero, target), TT_I32);
   return !hlo_failed(b);
 }
@@ -246,7 +250,7 @@ static hlo_value is_target(tt_lower *l, const classes *c) {
 static void lower_nll(tt_lower *l) {
   hlo_builder *b = l->b;
   classes c;
-  if (!classes_of(l, 0, 1, tt_int_arg(l, 4, -100), &c)) return;
+  if (!classes_of(l, 0, 1, tt_int_arg(l, 4, -100), NLL_OUTSIDE, &c)) return;
   tt_dtype dtype = dtype_of(l, 0);
   int64_t reduction = tt_int_arg(l, 3, REDUCE_MEAN);
   hlo_value w = sample_weights(l, &c, 2), loss = hlo_neg(b, hlo_mul(b, pick(l, &c), w));
@@ -267,7 +271,7 @@ static void lower_nll(tt_lower *l) {
 static void lower_nll_backward(tt_lower *l) {
   hlo_builder *b = l->b;
   classes c;
-  if (!classes_of(l, 1, 2, tt_int_arg(l, 5, -100), &c)) return;
+  if (!classes_of(l, 1, 2, tt_int_arg(l, 5, -100), NLL_OUTSIDE, &c)) return;
   tt_dtype wide = tt_elem(c.input);
   hlo_value grad = tt_operand(l, 0, wide), w = sample_weights(l, &c, 3);
   if (tt_int_arg(l, 4, REDUCE_MEAN) == REDUCE_MEAN) grad = hlo_div(b, grad, tt_operand(l, 6, wide));
@@ -292,7 +296,7 @@ static hlo_value margin_excess(tt_lower *l, const classes *c, int margin_arg) {
 static void lower_multi_margin(tt_lower *l) {
   hlo_builder *b = l->b;
   classes c;
-  if (!classes_of(l, 0, 1, INT64_MIN, &c)) return;
+  if (!classes_of(l, 0, 1, INT64_MIN, MARGIN_OUTSIDE, &c)) return;
   hlo_value excess = margin_excess(l, &c, 3);
   if (tt_float_arg(l, 2) == 2) excess = hlo_mul(b, excess, excess);
   tt_axes axes = tt_axes_one(c.dim, false);
@@ -305,7 +309,7 @@ static void lower_multi_margin(tt_lower *l) {
 static void lower_multi_margin_backward(tt_lower *l) {
   hlo_builder *b = l->b;
   classes c;
-  if (!classes_of(l, 1, 2, INT64_MIN, &c)) return;
+  if (!classes_of(l, 1, 2, INT64_MIN, MARGIN_OUTSIDE, &c)) return;
   hlo_value excess = margin_excess(l, &c, 4), zero = hlo_like_f64(b, excess, 0);
   hlo_value slope = tt_float_arg(l, 3) == 2 ? hlo_add(b, excess, excess)
                                             : hlo_convert(b, hlo_compare(b, HLO_GT, excess, zero), tt_elem(excess));
@@ -349,7 +353,7 @@ static bool labels_of(tt_lower *l, int input_arg, int target_arg, labels *out) {
   hlo_value target = hlo_reshape(b, tt_cast(l, tt_tensor_arg(l, target_arg), TT_I64), 2, flat);
   hlo_value low = hlo_like_i64(b, target, -1), end = hlo_like_i64(b, target, count);
   hlo_value inside = hlo_and(b, hlo_compare(b, HLO_GE, target, low), hlo_compare(b, HLO_LT, target, end));
-  tt_check(l, inside, TT_INVALID_ARGUMENT, "target is out of range");
+  tt_check(l, inside, TT_INVALID_ARGUMENT, "argument #2 'target' is out of range");
   hlo_value place = hlo_iota(b, TT_I32, 2, flat, 1), none = hlo_like_i64(b, place, count);
   hlo_value is_end = hlo_compare(b, HLO_LT, target, hlo_like_i64(b, target, 0));
   tt_axes axes = tt_axes_one(1, false);

@@ -382,16 +382,49 @@ tt_dtype tt_result_dtype(const tt_lower *l, int result, tt_dtype if_new) {
 
 /* ---- checks ------------------------------------------------------------------------------------------------- */
 
-void tt_check(tt_lower *l, hlo_value ok, tt_status_code code, const char *message) {
+void tt_check_found(tt_lower *l, hlo_value ok, hlo_value value, hlo_value position, tt_status_code code, const char *message) {
   if (hlo_failed(l->b)) return;
   tt_lower_state *s = l->state;
-  int dims[TT_MAX_RANK];
-  for (int d = 0; d < ok.type->rank; d++) dims[d] = d;
   if (s->check_count == s->check_capacity) {
     s->check_capacity = s->check_capacity ? 2 * s->check_capacity : 4;
     s->checks = tt_realloc(s->checks, sizeof *s->checks * (size_t)s->check_capacity);
     s->check_infos = tt_realloc(s->check_infos, sizeof *s->check_infos * (size_t)s->check_capacity);
   }
-  s->checks[s->check_count] = tt_reduce(l, ok, HLO_REDUCE_AND, ok.type->rank, dims, false);
-  s->check_infos[s->check_count++] = (struct tt_check_info){code, message};
+  s->checks[s->check_count] = (tt_lowered_check){ok, value, position};
+  s->check_infos[s->check_count++] = (struct tt_check_info){code, message, s->call->op->name};
 }
+
+static hlo_value reduce_all(tt_lower *l, hlo_value x, hlo_reducer r) {
+  int dims[TT_MAX_RANK];
+  for (int d = 0; d < x.type->rank; d++) dims[d] = d;
+  return tt_reduce(l, x, r, x.type->rank, dims, false);
+}
+
+void tt_check(tt_lower *l, hlo_value ok, tt_status_code code, const char *message) {
+  if (hlo_failed(l->b)) return;
+  tt_check_found(l, reduce_all(l, ok, HLO_REDUCE_AND), HLO_NONE, HLO_NONE, code, message);
+}
+
+void tt_check_value(tt_lower *l, hlo_value ok, hlo_value value, tt_status_code code, const char *message) {
+  hlo_builder *b = l->b;
+  if (hlo_failed(b)) return;
+  value = hlo_convert(b, value, TT_I64);
+  if (ok.type->dynamic) { /* positions among sizes that are not known: any wrong value will do */
+    if (strstr(message, TT_CHECK_POSITION)) {
+      hlo_fail(b, TT_NOT_IMPLEMENTED, "%s: a check tells a position, which varying sizes don't have", l->op->name);
+      return;
+    }
+    hlo_value lowest = hlo_scalar_i64(b, TT_I64, INT64_MIN), wrong = reduce_all(l, hlo_select(b, ok, lowest, value), HLO_REDUCE_MAX);
+    tt_check_found(l, reduce_all(l, ok, HLO_REDUCE_AND), wrong, HLO_NONE, code, message);
+    return;
+  }
+  int64_t n = 1, one = 1;
+  for (int d = 0; d < ok.type->rank; d++) n *= ok.type->dims[d];
+  if (!n) return;
+  hlo_value flat = hlo_reshape(b, ok, 1, &n), position = hlo_iota(b, TT_I64, 1, &n, 0), end = hlo_scalar_i64(b, TT_I64, n);
+  position = reduce_all(l, hlo_select(b, flat, end, position), HLO_REDUCE_MIN);
+  value = hlo_reshape(b, hlo_dynamic_slice(b, hlo_reshape(b, value, 1, &n), &position, &one), 0, NULL);
+  tt_check_found(l, hlo_compare(b, HLO_EQ, position, end), value, position, code, message);
+}
+
+tt_arena *tt_kept_arena(tt_lower *l) { return l->state->keep; }

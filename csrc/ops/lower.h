@@ -174,9 +174,19 @@ void tt_list_update(tt_lower *l, int arg, int k, hlo_value value);
 /* The next member of the lists begins: what is read from here on has all that was written until now, since the same tensor
  * may be in a list twice. */
 void tt_list_next(tt_lower *l);
-/* The program fails with `code` and `message` (a literal) if any element of `ok` (i1) is false. Reported at the next
- * synchronisation. */
+/* What a check's message has where the wrong value goes, and its position. */
+#define TT_CHECK_VALUE "{value}"
+#define TT_CHECK_POSITION "{position}"
+/* The program fails with `code` and `message`, which lives as long as the program, if any element of `ok` (i1) is false. Told at
+ * the call or at the next synchronisation. */
 void tt_check(tt_lower *l, hlo_value ok, tt_status_code code, const char *message);
+/* The same; the message has TT_CHECK_VALUE where the first wrong element of `value` (integers, of ok's shape) goes, and may have
+ * TT_CHECK_POSITION for its row-major position. */
+void tt_check_value(tt_lower *l, hlo_value ok, hlo_value value, tt_status_code code, const char *message);
+/* The same for whoever knows already: 0-dim, of i1, i64 and i64. */
+void tt_check_found(tt_lower *l, hlo_value ok, hlo_value value, hlo_value position, tt_status_code code, const char *message);
+/* For texts that live as long as the program. */
+tt_arena *tt_kept_arena(tt_lower *l);
 
 /* ---- shared pieces (ops/common.c) ----------------------------------------------------------------------------- */
 

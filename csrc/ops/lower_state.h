@@ -31,6 +31,11 @@ typedef struct tt_lowered_result {
   hlo_value array; /* new tensors only */
 } tt_lowered_result;
 
+typedef struct tt_lowered_check {
+  hlo_value ok;              /* 0-dim i1 */
+  hlo_value value, position; /* 0-dim i64 of what is wrong, or none */
+} tt_lowered_check;
+
 typedef struct tt_lower_state {
   const tt_call *call;
   const tt_arg *args; /* the call's, or those of one member of a foreach row */
@@ -51,7 +56,7 @@ typedef struct tt_lower_state {
   tt_lowered_result *results;
   int result_count, result_capacity;
   bool by_columns; /* the next result's layout */
-  hlo_value *checks; /* 0-dim i1 */
+  tt_lowered_check *checks;
   struct tt_check_info *check_infos;
   int check_count, check_capacity;
   int rng_calls;

@@ -159,6 +159,30 @@ hlo_value tt_square_matrices(tt_lower *l, int arg, const char *name) {
                   l->op->name, (long long)m, (long long)n);
 }
 
+void tt_check_info(tt_lower *l, hlo_value info, const char *api) {
+  static const struct { const char *in_api; tt_status_code code; const char *words; } kinds[] = {
+      {"inv", TT_LINALG_ERROR, "The diagonal element " TT_CHECK_VALUE " is zero, the inversion could not be completed because the input matrix is singular."},
+      {"solve", TT_LINALG_ERROR, "The solver failed because the input matrix is singular."},
+      {"cholesky", TT_LINALG_ERROR, "The factorization could not be completed because the input is not positive-definite (the leading "
+                                    "minor of order " TT_CHECK_VALUE " is not positive-definite)."},
+      {"eig", TT_LINALG_ERROR, "The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
+                               "eigenvalues (error code: " TT_CHECK_VALUE ")."},
+      {"svd", TT_LINALG_ERROR, "The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
+                               "singular values (error code: " TT_CHECK_VALUE ")."},
+      {"lstsq", TT_LINALG_ERROR, "The least squares solution could not be computed because the input matrix does not have full rank "
+                                 "(error code: " TT_CHECK_VALUE ")."},
+      {"lu_factor", TT_INVALID_ARGUMENT, "U[" TT_CHECK_VALUE "," TT_CHECK_VALUE "] is zero and using it on lu_solve would result in a division by zero. If you "
+                                         "still want to perform the factorization, consider calling linalg.lu(A, pivot) or "
+                                         "linalg.lu_factor_ex(A, pivot)"},
+      {"", TT_INVALID_ARGUMENT, "The factorization failed because the input matrix is singular (error code: " TT_CHECK_VALUE ")."},
+  };
+  if (hlo_failed(l->b)) return;
+  int k = 0;
+  while (!strstr(api, kinds[k].in_api)) k++;
+  const char *message = tt_arena_printf(tt_kept_arena(l), "%s: %s%s", api, tt_rank(info) ? "(Batch element " TT_CHECK_POSITION "): " : "", kinds[k].words);
+  tt_check_value(l, hlo_compare(l->b, HLO_EQ, info, hlo_like_i64(l->b, info, 0)), info, kinds[k].code, message);
+}
+
 bool tt_fit_together(tt_lower *l, hlo_value *factors, hlo_value *pivots, hlo_value *y, bool left) {
   if (hlo_failed(l->b) || hlo_is_none(*factors) || hlo_is_none(*pivots) || hlo_is_none(*y)) return false;
   const hlo_type *a = factors->type;

@@ -21,6 +21,8 @@ hlo_value tt_from_numbers(tt_lower *l, hlo_value numbers, hlo_value like);
 hlo_value tt_matrices(tt_lower *l, int arg, const char *name);
 /* And as many rows as columns. */
 hlo_value tt_square_matrices(tt_lower *l, int arg, const char *name);
+/* LAPACK's info codes, one for each matrix: 0 is success. `api`: what PyTorch's message calls the function, and chooses its words by. */
+void tt_check_info(tt_lower *l, hlo_value info, const char *api);
 /* Checks that y is a right side for square factors (a left one if not `left`), and gives them, their pivots and y the same batch
  * dimensions. False on failure. */
 bool tt_fit_together(tt_lower *l, hlo_value *factors, hlo_value *pivots, hlo_value *y, bool left);

@@ -147,16 +147,20 @@ hlo_value tt_compose_pack(tt_composer *c, int pack, int count) {
   return count == 1 ? hlo_reshape(c->b, part, 0, NULL) : part;
 }
 
+hlo_value tt_flag_is_fine(hlo_builder *b, hlo_value flag) {
+  hlo_value number = hlo_reshape(b, hlo_slice_dim(b, flag, 0, 0, 1, 1), 0, NULL);
+  return hlo_compare(b, HLO_EQ, number, hlo_scalar_i64(b, TT_I64, 0));
+}
+
 void tt_compose_flag(tt_composer *c, hlo_value flag) {
-  hlo_value zero = hlo_scalar_i64(c->b, TT_I32, 0);
-  c->flag = hlo_is_none(c->flag) ? flag : hlo_select(c->b, hlo_compare(c->b, HLO_EQ, c->flag, zero), flag, c->flag);
+  c->flag = hlo_is_none(c->flag) ? flag : hlo_select(c->b, tt_flag_is_fine(c->b, c->flag), flag, c->flag);
 }
 
 /* A program's own flag, among the checks of all. */
 static void add_flag(tt_composer *c, hlo_value flag) {
-  hlo_value zero = hlo_scalar_i64(c->b, TT_I32, 0);
-  hlo_value based = c->check_base ? hlo_add(c->b, flag, hlo_scalar_i64(c->b, TT_I32, c->check_base)) : flag;
-  tt_compose_flag(c, hlo_select(c->b, hlo_compare(c->b, HLO_EQ, flag, zero), zero, based));
+  hlo_value base = hlo_constant_i64s(c->b, TT_FLAG_SIZE, (const int64_t[TT_FLAG_SIZE]){c->check_base});
+  if (c->check_base) flag = hlo_select(c->b, tt_flag_is_fine(c->b, flag), flag, hlo_add(c->b, flag, base));
+  tt_compose_flag(c, flag);
 }
 
 hlo_value tt_compose_fitted(tt_composer *c, hlo_value x, const tt_array_type *wanted) {

@@ -45,7 +45,7 @@ static void write_body(block *k, int from, int to, hlo_value flag, hlo_value *ou
   tt_compose_lanes(c, to);
   for (int i = 0; i < last->program->input_count; i++)
     out[i] = tt_compose_fitted(c, c->arrays[last->inputs[i]], &last->program->input_types[i]);
-  if (k->is_checked) out[last->program->input_count] = hlo_is_none(c->flag) ? hlo_scalar_i64(c->b, TT_I32, 0) : c->flag;
+  if (k->is_checked) out[last->program->input_count] = hlo_is_none(c->flag) ? tt_flag_none(c->b) : c->flag;
   c->flag = outer;
 }
 
@@ -81,7 +81,7 @@ static void write_if(block *k) {
   int count = end->program->output_count;
   const hlo_type **types = tt_arena_alloc(k->c->arena, sizeof *types * ((size_t)count + 1));
   for (int i = 0; i < count; i++) types[i] = type_of(k, &end->program->output_types[i]);
-  types[count] = hlo_type_make(k->c->b, TT_I32, 0, NULL);
+  types[count] = type_of(k, &tt_flag_type);
   hlo_value *results = room(k, count + 1), predicate = k->c->arrays[node_at(k, k->first)->inputs[0]];
   hlo_if(k->c->b, predicate, count + k->is_checked, types, then_body, else_body, k, results);
   take_results(k, 0, results);
@@ -110,7 +110,7 @@ static void while_condition(hlo_builder *b, void *context, const hlo_value *argu
   set_arguments(k, count, arguments);
   write_body(k, k->first, k->turn, HLO_NONE, goes_on);
   out[0] = goes_on[0];
-  if (k->is_checked) out[0] = hlo_and(b, out[0], hlo_compare(b, HLO_EQ, arguments[count], hlo_scalar_i64(b, TT_I32, 0)));
+  if (k->is_checked) out[0] = hlo_and(b, out[0], tt_flag_is_fine(b, arguments[count]));
 }
 
 static void while_body(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out) {
@@ -125,7 +125,7 @@ static void write_while(block *k) {
   int count = node_at(k, k->first)->program->input_count;
   hlo_value *state = room(k, count + 1);
   int n = first_values(k, 0, count, state);
-  if (k->is_checked) state[n++] = hlo_scalar_i64(k->c->b, TT_I32, 0);
+  if (k->is_checked) state[n++] = tt_flag_none(k->c->b);
   hlo_while(k->c->b, n, state, while_condition, while_body, k, state);
   take_results(k, 0, state);
 }
@@ -207,7 +207,7 @@ static void write_for(block *k) {
     const tt_array_type *t = &end->program->output_types[i];
     state[n++] = hlo_broadcast_to(b, hlo_scalar_i64(b, (tt_dtype)t->dtype, 0), t->rank, t->dims);
   }
-  if (k->is_checked) state[n++] = hlo_scalar_i64(b, TT_I32, 0);
+  if (k->is_checked) state[n++] = tt_flag_none(b);
   hlo_while(b, n, state, for_condition, for_body, k, state);
   take_results(k, 1, state);
 }

@@ -35,6 +35,7 @@ void tt_compose_lanes(tt_composer *c, int next);
 int tt_compose_block(tt_composer *c, int first);
 /* Of several failures the first node's counts: an earlier flag wins. */
 void tt_compose_flag(tt_composer *c, hlo_value flag);
+hlo_value tt_flag_is_fine(hlo_builder *b, hlo_value flag);
 /* A program with bounded sizes and its neighbours may want different room for one array. */
 hlo_value tt_compose_fitted(tt_composer *c, hlo_value x, const tt_array_type *wanted);
 

@@ -460,7 +460,10 @@ static hlo_value angle(hlo_builder *b, hlo_value x) {
 /* i1: both parts are float32 or both are float64; else PyTorch's error. */
 static bool are_parts(tt_lower *l, const hlo_value *x) {
   tt_dtype re = tt_dtype_of(x[0]), im = tt_dtype_of(x[1]);
-  if (re != TT_F32 && re != TT_F64) {
+  if (re == TT_F16 && im == TT_F16) {
+    hlo_fail(l->b, TT_TYPE_ERROR, "tensors of dtype ComplexHalf are not supported on device tpu: XLA has no complex numbers of 16-bit "
+                                  "parts. Use torch.complex64");
+  } else if (re != TT_F32 && re != TT_F64) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "Expected both inputs to be Half, Float or Double tensors but got %s and %s",
              tt_dtype_scalar_name(re), tt_dtype_scalar_name(im));
   } else if (re != im) {

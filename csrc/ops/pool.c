@@ -182,6 +182,15 @@ static void lower_max_pool_backward(tt_lower *l) { max_pool_backward(l, 7); }
 static void lower_adaptive_max_pool_backward(tt_lower *l) { max_pool_backward(l, 2); }
 
 /* Places values at their indices in zeros: pooling's inverse. */
+static const char *not_in_volume(tt_lower *l, int spatial, const int64_t *sizes) {
+  const char *text = "Found an invalid max index: " TT_CHECK_VALUE;
+  for (int d = 0; d < spatial; d++) {
+    if (hlo_number_is_symbolic(l->b, sizes[d])) return "Found an invalid max index: " TT_CHECK_VALUE;
+    text = tt_arena_printf(tt_kept_arena(l), "%s%s%lld", text, d ? "x" : " (output volumes are of size ", (long long)sizes[d]);
+  }
+  return tt_arena_printf(tt_kept_arena(l), "%s)", text);
+}
+
 static void lower_max_unpool(tt_lower *l) {
   int spatial = strstr(l->op->name, "unpool3d") ? 3 : 2, count;
   const int64_t *output_size = tt_ints_arg(l, 2, &count);
@@ -198,8 +207,8 @@ static void lower_max_unpool(tt_lower *l) {
   for (int d = 0; d < x->rank; d++) sizes[d] = d < first ? x->sizes[d] : output_size[d - first];
   int64_t planes = tt_product(first, sizes), each = tt_product(spatial, x->sizes + first);
   hlo_value limit = hlo_scalar_i64(l->b, TT_I64, plane), zero = hlo_scalar_i64(l->b, TT_I64, 0);
-  tt_check(l, hlo_and(l->b, hlo_compare(l->b, HLO_GE, index, zero), hlo_compare(l->b, HLO_LT, index, limit)),
-           TT_INVALID_ARGUMENT, "max_unpool: found an invalid max index: it lies outside of the output");
+  tt_check_value(l, hlo_and(l->b, hlo_compare(l->b, HLO_GE, index, zero), hlo_compare(l->b, HLO_LT, index, limit)), index,
+                 TT_INVALID_ARGUMENT, not_in_volume(l, spatial, output_size));
   hlo_value base = hlo_full_i64(l->b, (tt_dtype)x->dtype, 2, (int64_t[]){planes, plane}, 0);
   hlo_value y = hlo_scatter(
       l->b, base, hlo_reshape(l->b, index, 3, (int64_t[]){planes, each, 1}),

@@ -240,11 +240,24 @@ static hlo_builder *lower_call(const build *u, tt_lower_state *s, const tt_lower
 
 /* ---- the program's description ------------------------------------------------------------------------------ */
 
-/* 0 if all is well, else 1 + the first check that failed. */
+const tt_array_type tt_flag_type = {TT_I64, 1, (const int64_t[]){TT_FLAG_SIZE}};
+hlo_value tt_flag_none(hlo_builder *b) { return hlo_constant_i64s(b, TT_FLAG_SIZE, (const int64_t[TT_FLAG_SIZE]){0}); }
+
+/* What the flag is if this check fails. */
+static hlo_value failed_flag(hlo_builder *b, const tt_lowered_check *c, int number) {
+  if (hlo_is_none(c->value)) return hlo_constant_i64s(b, TT_FLAG_SIZE, (const int64_t[]){number, 0, 0});
+  const int64_t one = 1;
+  hlo_value parts[TT_FLAG_SIZE] = {hlo_scalar_i64(b, TT_I64, number), c->value, c->position};
+  if (hlo_is_none(c->position)) parts[2] = hlo_scalar_i64(b, TT_I64, 0);
+  for (int i = 0; i < TT_FLAG_SIZE; i++) parts[i] = hlo_reshape(b, parts[i], 1, &one);
+  return hlo_concatenate(b, TT_FLAG_SIZE, parts, 0);
+}
+
+/* That of the first check that failed. */
 static hlo_value flag_value(hlo_builder *b, const tt_lower_state *s) {
-  hlo_value flag = hlo_scalar_i64(b, TT_I32, 0);
+  hlo_value flag = tt_flag_none(b);
   for (int i = s->check_count - 1; i >= 0; i--)
-    flag = hlo_select(b, s->checks[i], flag, hlo_scalar_i64(b, TT_I32, i + 1));
+    flag = hlo_select(b, s->checks[i].ok, flag, failed_flag(b, &s->checks[i], i + 1));
   return flag;
 }
 

@@ -46,6 +46,10 @@ typedef struct tt_result_info {
   const int64_t *sizes, *strides;
 } tt_result_info;
 
+enum { TT_FLAG_SIZE = 3 };
+extern const tt_array_type tt_flag_type;
+hlo_value tt_flag_none(hlo_builder *b); /* all is well */
+
 /* A node of a module that is no call: where a branch or a loop begins, turns or ends. It has types, and nothing to run. */
 typedef enum tt_mark {
   TT_MARK_NONE,
@@ -76,9 +80,9 @@ typedef struct tt_program {
   const int *written_storages;   /* outputs after the new tensors, in this order */
   const tt_array_type *written_types; /* within output_types */
   const int *donated_inputs;     /* for each written storage: the input that its output may reuse, or -1 */
-  bool has_check;                /* a last output: i32[], 0 = fine, else 1 + index of the failed check */
+  bool has_check;                /* a last output, of tt_flag_type: number (0: fine, else 1 + index of the failed check), value, position */
   int check_count;
-  struct tt_check_info { tt_status_code code; const char *message; } const *checks;
+  struct tt_check_info { tt_status_code code; const char *message, *op; } const *checks;
   int output_count;
   const tt_array_type *output_types;
   const tt_array_type *symbolic_outputs; /* of a program with bounded sizes: with symbols in their dims; else null */

@@ -338,12 +338,12 @@ static void lower_logsumexp(tt_lower *l) {
   tt_dtype own = (tt_dtype)tt_tensor_arg_meta(l, 0)->dtype;
   tt_dtype dtype = tt_dtype_is_integral(own) ? l->default_dtype : own;
   hlo_value x = tt_cast(l, tt_tensor_arg(l, 0), tt_dtype_opmath(dtype)), sum;
-  if (tt_dtype_is_complex(dtype) || tt_numel(x) == 0) {
+  if (tt_numel(x) == 0) {
     sum = hlo_log(b, tt_reduce_axes(l, hlo_exp(b, x), HLO_REDUCE_ADD, &away));
   } else { /* an infinite maximum is not subtracted: inf - inf */
-    hlo_value top = tt_reduce_axes(l, x, HLO_REDUCE_MAX, &away);
-    hlo_value infinite = hlo_compare(b, HLO_EQ, hlo_abs(b, top), hlo_scalar_f64(b, tt_elem(x), INFINITY));
-    top = hlo_select(b, infinite, hlo_like_f64(b, top, 0), top);
+    hlo_value top = tt_reduce_axes(l, tt_dtype_is_complex(tt_elem(x)) ? hlo_real(b, x) : x, HLO_REDUCE_MAX, &away);
+    hlo_value infinite = hlo_compare(b, HLO_EQ, hlo_abs(b, top), hlo_scalar_f64(b, tt_elem(top), INFINITY));
+    top = hlo_convert(b, hlo_select(b, infinite, hlo_like_f64(b, top, 0), top), tt_elem(x));
     hlo_value shifted = axes.count ? tt_expand_reduced(l, top, x, axes.count, axes.dims) : top;
     sum = tt_reduce_axes(l, hlo_exp(b, hlo_sub(b, x, shifted)), HLO_REDUCE_ADD, &away);
     sum = hlo_add(b, hlo_log(b, sum), top);

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define OUT_OF_BOUNDS(op) op "(): index out of bounds: an index is outside the dimension that it selects from"
-#define OUT_OF_RANGE "index out of range in self"
 
 static tt_dtype dtype_of(tt_lower *l, int arg) { return (tt_dtype)tt_tensor_arg_meta(l, arg)->dtype; }
 
@@ -111,7 +109,7 @@ static void scatter(tt_lower *l, reduction kind, bool include_self) {
   }
   if (tt_arg_is_tensor(l, 3)) src = cut(l, tt_at_least_1d(l, tt_tensor_arg(l, 3)), index);
   else src = hlo_broadcast_to(l->b, tt_number_arg(l, 3, tt_elem(x)), tt_rank(index), tt_dims(index));
-  index = tt_index_ready(l, index, tt_size(x, dim), false, OUT_OF_BOUNDS("scatter"));
+  index = tt_index_ready(l, index, tt_size(x, dim), false, TT_INVALID_ARGUMENT, tt_out_of_bounds(l, dim, tt_size(x, dim)));
   if (kind == REDUCE_NOTHING) x = tt_scatter_along(l, x, index, src, dim, TT_OVERWRITE);
   else x = reduce_into(l, tt_scatter_along, x, index, src, dim, kind, include_self);
   result_as_self(l, x);
@@ -133,8 +131,18 @@ static void lower_scatter_reduce_two(tt_lower *l) {
 
 /* ---- index_add, index_copy, index_reduce, index_fill: whole slices along dim ------------------------------------- */
 
+typedef enum slices_of { OF_ADD, OF_COPY, OF_REDUCE } slices_of;
+
+/* What an index outside fails with. */
+static tt_status_code wrong_slice(tt_lower *l, slices_of what, int rank, int dim, int64_t size, const char **out_message) {
+  if (what == OF_COPY) *out_message = tt_arena_printf(tt_kept_arena(l), "index_copy_(): %s", tt_out_of_bounds(l, dim, size));
+  else if (what == OF_ADD && rank > 1) *out_message = tt_out_of_bounds(l, dim, size);
+  else *out_message = tt_out_of_range(l, size);
+  return what == OF_ADD && rank > 1 ? TT_INVALID_ARGUMENT : TT_INDEX_ERROR;
+}
+
 /* Arguments: self, dim, index, source. False if the source does not fit. */
-static bool slices(tt_lower *l, bool add_name, hlo_value *x, hlo_value *index, hlo_value *source, int *dim) {
+static bool slices(tt_lower *l, slices_of what, hlo_value *x, hlo_value *index, hlo_value *source, int *dim) {
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
   *x = tt_at_least_1d(l, tt_tensor_arg(l, 0));
   *index = tt_at_least_1d(l, tt_tensor_arg(l, 2));
@@ -145,11 +153,13 @@ static bool slices(tt_lower *l, bool add_name, hlo_value *x, hlo_value *index, h
   dims[*dim] = tt_numel(*index);
   bool fits = tt_rank(*source) == tt_rank(*x) && !memcmp(dims, tt_dims(*source), (size_t)tt_rank(*x) * sizeof *dims);
   if (!fits && !hlo_failed(l->b)) {
-    hlo_fail(l->b, add_name ? TT_INVALID_ARGUMENT : TT_INDEX_ERROR,
+    hlo_fail(l->b, what == OF_COPY ? TT_INDEX_ERROR : TT_INVALID_ARGUMENT,
              "%s: Number of indices (%lld) should be equal to source.size(dim) and the other sizes of source and self "
              "should match, for dim: %d", l->op->name, (long long)tt_numel(*index), *dim);
   }
-  *index = tt_index_ready(l, *index, tt_size(*x, *dim), false, OUT_OF_RANGE);
+  const char *message;
+  tt_status_code code = wrong_slice(l, what, tt_rank(*x), *dim, tt_size(*x, *dim), &message);
+  *index = tt_index_ready(l, *index, tt_size(*x, *dim), false, code, message);
   return !hlo_failed(l->b);
 }
 
@@ -157,7 +167,7 @@ static bool slices(tt_lower *l, bool add_name, hlo_value *x, hlo_value *index, h
 static void lower_index_add(tt_lower *l) {
   hlo_value x, index, source;
   int dim;
-  if (!slices(l, true, &x, &index, &source, &dim)) return;
+  if (!slices(l, OF_ADD, &x, &index, &source, &dim)) return;
   if (!tt_number_is(l, 4, 1)) source = hlo_mul(l->b, source, tt_number_arg(l, 4, tt_elem(source)));
   result_as_self(l, tt_rows_put(l, x, index, source, dim, HLO_REDUCE_ADD));
 }
@@ -165,7 +175,7 @@ static void lower_index_add(tt_lower *l) {
 static void lower_index_copy(tt_lower *l) {
   hlo_value x, index, source;
   int dim;
-  if (slices(l, false, &x, &index, &source, &dim)) {
+  if (slices(l, OF_COPY, &x, &index, &source, &dim)) {
     result_as_self(l, tt_rows_put(l, x, index, source, dim, TT_OVERWRITE));
   }
 }
@@ -177,7 +187,7 @@ static void lower_index_reduce(tt_lower *l) {
   reduction kind;
   bool include_self = !tt_arg_given(l, 5) || tt_bool_arg(l, 5);
   if (!parse_reduction(l, tt_string_arg(l, 4), BY_INDEX_REDUCE, &kind)) return;
-  if (!slices(l, true, &x, &index, &source, &dim)) return;
+  if (!slices(l, OF_REDUCE, &x, &index, &source, &dim)) return;
   result_as_self(l, reduce_into(l, tt_rows_put, x, index, source, dim, kind, include_self));
 }
 
@@ -187,7 +197,7 @@ static void lower_index_fill(tt_lower *l) {
   hlo_value x = tt_at_least_1d(l, tt_tensor_arg(l, 0)), index = tt_flatten(l, tt_tensor_arg(l, 2));
   int dim = tt_dim_arg(l, 1, tt_tensor_arg_meta(l, 0)->rank);
   int64_t size = tt_size(x, dim);
-  index = tt_index_ready(l, index, size, true, OUT_OF_BOUNDS("index_fill"));
+  index = tt_index_ready(l, index, size, true, TT_INDEX_ERROR, tt_out_of_bounds(l, dim, size));
   hlo_value marks = hlo_full_i64(b, TT_BOOL, 1, &size, 0), mark = hlo_full_i64(b, TT_BOOL, 1, tt_dims(index), 1);
   marks = tt_spread(l, tt_rows_put(l, marks, index, mark, 0, TT_OVERWRITE), dim, tt_rank(x), tt_dims(x));
   hlo_value value = hlo_reshape(b, tt_operand(l, 3, tt_elem(x)), 0, tt_ones);
@@ -210,7 +220,7 @@ static void lower_put(tt_lower *l) {
              (long long)tt_numel(index));
     return;
   }
-  index = tt_index_ready(l, index, tt_numel(x), true, OUT_OF_BOUNDS("put"));
+  index = tt_index_of_element(l, index, tt_numel(x));
   result_as_self(l, tt_rows_put(l, x, index, source, 0, tt_bool_arg(l, 3) ? (int)HLO_REDUCE_ADD : TT_OVERWRITE));
 }
 

@@ -223,7 +223,7 @@ static void lower_unfold_backward(tt_lower *l) {
   int64_t grid[2] = {windows, size};
   hlo_value start = hlo_mul(b, hlo_iota(b, TT_I64, 2, grid, 0), hlo_scalar_i64(b, TT_I64, step));
   hlo_value index = tt_flatten(l, hlo_add(b, start, hlo_iota(b, TT_I64, 2, grid, 1)));
-  index = tt_index_ready(l, index, tt_size(base, dim), false, NULL);
+  index = tt_index_ready(l, index, tt_size(base, dim), false, 0, NULL);
   tt_result(l, tt_rows_put(l, base, index, grad, dim, HLO_REDUCE_ADD));
 }
 

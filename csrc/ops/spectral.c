@@ -60,11 +60,6 @@ void tt_check_finite(tt_lower *l, hlo_value a, tt_status_code code, const char *
   tt_check(l, finite, code, message);
 }
 
-/* LAPACK's info codes: 0 is success. */
-static void check_info(tt_lower *l, hlo_value info, const char *message) {
-  tt_check(l, hlo_compare(l->b, HLO_EQ, info, hlo_scalar_i64(l->b, TT_I32, 0)), TT_LINALG_ERROR, message);
-}
-
 /* ---- reflectors ---------------------------------------------------------------------------------------------------- */
 
 void tt_qr_make(tt_lower *l, hlo_value a, hlo_value *out_factor, hlo_value *out_tau) {
@@ -152,7 +147,7 @@ static void eigen(tt_lower *l, hlo_value a, bool upper, hlo_value *out_w, hlo_va
   if (l->has_lapack) {
     hlo_value info;
     tt_lapack_eigen(l, a, upper, out_w, out_v, &info);
-    check_info(l, info, message);
+    tt_check_info(l, info, "linalg.eigh");
     return;
   }
   a = hermitian(l, a, upper);
@@ -184,8 +179,7 @@ void tt_singular(tt_lower *l, hlo_value a, bool full, hlo_value *out_u, hlo_valu
     return;
   }
   tt_lapack_singular(l, a, full, out_u, out_s, out_vh, &info);
-  check_info(l, info, "linalg.svd: The algorithm failed to converge because the input matrix is ill-conditioned or has too many "
-                      "repeated singular values.");
+  tt_check_info(l, info, "linalg.svd");
 }
 
 static void lower_svd(tt_lower *l) {
@@ -217,7 +211,7 @@ static void general_eigen(tt_lower *l, const char *name, bool with_vectors) {
   }
   tt_check_finite(l, a, TT_INVALID_ARGUMENT, "torch.linalg.eig: input tensor should not contain infs or NaNs.");
   tt_lapack_general_eigen(l, a, &w, with_vectors ? &v : NULL, &info);
-  check_info(l, info, "linalg.eig: The algorithm failed to converge.");
+  tt_check_info(l, info, "torch.linalg.eig");
   tt_give(l, &of, w);
   if (with_vectors) tt_give_matrices(l, &of, v);
 }

@@ -1,7 +1,8 @@
-// check_errors=True: which matrix failed, and where, in PyTorch's words. A program can tell only that one did, so these
+// Factorisations that fail say so at the call, as on other devices, since callers catch it (and add to the diagonal, say). So these
 // overloads look at their info codes once the row has run. In a capture there is nothing to look at: the row's own check stays.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_linalg_check_errors.h>
+#include <ATen/ops/_linalg_check_errors_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/linalg_cholesky_ex.h>
 #include <torch/library.h>
 
@@ -33,6 +34,12 @@ struct Checked final : c10::OperatorKernel {
   }
 };
 
+void check_errors(const at::Tensor& info, c10::string_view api, bool is_matrix) {
+  static const Typed<std::tuple<>(const at::Tensor&, c10::string_view, bool)> kernel(binding_behind("_linalg_check_errors"));
+  if (tt_capture_current()) kernel(info, api, is_matrix);
+  else at::compositeexplicitautograd::_linalg_check_errors(info, api, is_matrix);
+}
+
 at::Tensor cholesky(const at::Tensor& self, bool upper) {
   static const Typed<at::Tensor(const at::Tensor&, bool)> kernel(binding_behind("cholesky"));
   if (tt_capture_current()) return kernel(self, upper);
@@ -57,6 +64,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   checked("linalg_ldl_factor_ex.out", "torch.linalg.ldl_factor_ex");
   checked("_linalg_solve_ex", "torch.linalg.solve_ex");
   checked("_linalg_solve_ex.result", "torch.linalg.solve_ex");
+  m.impl("_linalg_check_errors", check_errors);
   m.impl("cholesky", cholesky);
 }
 
