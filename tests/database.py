@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from operator_database import NEAR, WIDER, distance
 from torch.utils._pytree import tree_leaves, tree_map
 
 EVERYTHING = bool(os.environ.get("TORCH_TPU_TEST_EVERYTHING"))
@@ -62,8 +63,15 @@ def layout(value):
             for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
 
 
-def difference(actual, expected, **tolerance):
-    """What is wrong with the values. None: nothing."""
+def is_as_near(x, y, wide):
+    """Whether x is as near as the CPU's y to what the CPU computes in higher precision: rounding is nobody's fault."""
+    if not isinstance(wide, torch.Tensor) or wide.shape != y.shape or wide.dtype not in WIDER.values():
+        return False
+    return distance(x, wide.detach()) <= NEAR * distance(y, wide.detach())
+
+
+def difference(actual, expected, exact=None, **tolerance):
+    """What is wrong with the values. None: nothing. ``exact()`` is the same in higher precision."""
     if isinstance(actual, Exception) and isinstance(expected, Exception):
         alike = isinstance(actual, type(expected)) or isinstance(expected, type(actual))
         return None if alike else f"{actual!r}, on the CPU {expected!r}"
@@ -74,7 +82,7 @@ def difference(actual, expected, **tolerance):
     a, e = tree_leaves(actual), tree_leaves(expected)
     if len(a) != len(e):
         return f"{len(a)} results, not {len(e)}"
-    for x, y in zip(a, e, strict=True):
+    for k, (x, y) in enumerate(zip(a, e, strict=True)):
         if not isinstance(y, torch.Tensor):
             if x != y and not (x != x and y != y):
                 return f"{x} is not {y}"
@@ -84,6 +92,9 @@ def difference(actual, expected, **tolerance):
         try:
             torch.testing.assert_close(x.detach().cpu(), y.detach(), equal_nan=True, **tolerance)
         except AssertionError as error:
+            wide = tree_leaves(exact()) if exact else []
+            if len(wide) == len(e) and is_as_near(x, y, wide[k]):
+                continue
             return " ".join(str(error).split())[:300]
     return None
 

@@ -51,6 +51,8 @@ CASES = {
     "feed forward": feed_forward,
     "padded": padded,
     "strided": strided,
+    "from padding": lambda d: list(torch._nested_from_padded_and_nested_example(torch.arange(120.0, device=d).reshape(3, 5, 8), torch.nested.nested_tensor([t.to(d) for t in PARTS])).unbind()),
+    "normalized": lambda d: list(F.layer_norm(torch.nested.nested_tensor([t.to(d) for t in PARTS]), (8,), torch.arange(8.0, device=d), torch.ones(8, device=d)).unbind()),
 }
 
 

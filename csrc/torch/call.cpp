@@ -1,5 +1,6 @@
 #include "torch/call.h"
 
+#include <cstring>
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -146,20 +147,31 @@ int64_t elements(const IValue& v) {
   return sum;
 }
 
+// Not what a check raises, but a kernel in Python that doesn't know a kind of argument: some read attributes of a tensor that is None.
+bool is_mistake(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return !std::strncmp(e.what(), "AttributeError", std::strlen("AttributeError"));
+  } catch (...) {
+    return false;
+  }
+}
+
 // A meta kernel has refused the arguments. Many are written in Python and say it in other words, or as an AssertionError;
-// what users know is what the CPU's kernel says. It is asked with zeros, if it can't take long.
+// what users know is what the CPU's kernel says. It is asked with zeros, if it can't take long. Null: they are right.
 std::exception_ptr refusal(const c10::OperatorHandle& op, Stack arguments, bool draws, std::exception_ptr of_meta) {
   constexpr int64_t kMost = 1 << 16;
   int64_t count = 0;
   for (const IValue& v : arguments) count += elements(v);
-  if (count > kMost || draws) return of_meta;
+  if (count > kMost || draws || !op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return is_mistake(of_meta) ? nullptr : of_meta;
   try {
     for (IValue& v : arguments) v = moved_to(c10::kCPU, v);
     op.callBoxed(&arguments);
   } catch (...) {
     return std::current_exception();
   }
-  return of_meta;
+  return is_mistake(of_meta) ? nullptr : of_meta;
 }
 
 }  // namespace
@@ -191,6 +203,7 @@ tt_status Call::miss(tt_miss_hint* hint) {
     return TT_OK;
   } catch (...) {
     error_ = refusal(b.op_, arguments, b.row_->flags & TT_OP_RNG, std::current_exception());
+    if (!error_) return TT_OK;  // the row's own checks stay
     return tt_status_make(TT_INVALID_ARGUMENT, "the call was refused");
   }
 }
