@@ -144,6 +144,17 @@ def test_wrong_numbers_raise_what_the_cpu_raises(name):
         torch.tpu.synchronize()
 
 
+def test_assertions():
+    for good in (torch.ones(1), torch.tensor(3), torch.tensor(True)):
+        torch._assert_async(good.to(DEVICE))
+    for call in (lambda d: torch._assert_async(torch.zeros(1, device=d)), lambda d: torch._assert_async(torch.zeros(1, device=d), "x is 0")):
+        with pytest.raises(RuntimeError) as expected:
+            call("cpu")
+        with pytest.raises(RuntimeError, match=f"^{re.escape(str(expected.value))}"):
+            call(DEVICE)
+            torch.tpu.synchronize()
+
+
 def test_what_is_told_late_names_its_operator():
     table, index = torch.ones(3, 2, device=DEVICE), torch.tensor([0, 7], device=DEVICE)
     with torch.tpu.set_eager_mode(torch.tpu.EagerMode.DEFER_AND_FUSE):

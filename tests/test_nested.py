@@ -51,6 +51,8 @@ CASES = {
     "feed forward": feed_forward,
     "padded": padded,
     "strided": strided,
+    "jagged from padding": lambda d: [torch.ops.aten._padded_dense_to_jagged_forward(torch.arange(90.0, device=d).reshape(3, 5, 6), [torch.tensor([0, 3, 8, 9], device=d)], n) for n in (9, None)],
+    "jagged to padding": lambda d: [torch.ops.aten._jagged_to_padded_dense_forward(x.to(d), [torch.tensor(o, device=d)], [n], 0.5) for n in (2, 5) for x, o in ((torch.ones(9, 2), [0, 3, 8, 9]), (torch.ones(0, 2), [0, 0]), (torch.arange(4.0), [0, 0, 4]))],
     "from padding": lambda d: list(torch._nested_from_padded_and_nested_example(torch.arange(120.0, device=d).reshape(3, 5, 8), torch.nested.nested_tensor([t.to(d) for t in PARTS])).unbind()),
     "normalized": lambda d: list(F.layer_norm(torch.nested.nested_tensor([t.to(d) for t in PARTS]), (8,), torch.arange(8.0, device=d), torch.ones(8, device=d)).unbind()),
 }
@@ -58,7 +60,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_as_on_the_cpu(name):
-    with torch.tpu.set_cpu_fallback("silent"):
+    with torch.tpu.set_cpu_fallback("error"):
         assert_same(CASES[name]("tpu"), CASES[name]("cpu"), rtol=1e-5, atol=1e-5)
 
 

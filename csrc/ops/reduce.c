@@ -351,6 +351,21 @@ static void lower_logsumexp(tt_lower *l) {
   tt_result(l, tt_cast(l, tt_keep_axes(l, sum, x, &axes), dtype));
 }
 
+/* ---- assertions -------------------------------------------------------------------------------------------------- */
+
+/* Arguments: self, message. */
+static void lower_assert(tt_lower *l) {
+  hlo_value x = tt_tensor_arg(l, 0);
+  if (hlo_failed(l->b)) return;
+  if (tt_numel(x) != 1) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "Boolean value of Tensor with %s is ambiguous", tt_numel(x) ? "more than one value" : "no values");
+    return;
+  }
+  const char *message = "Expected Tensor with single nonzero value, but got zero";
+  if (tt_arg_given(l, 1)) message = *tt_string_arg(l, 1) ? tt_arena_printf(tt_kept_arena(l), "%s", tt_string_arg(l, 1)) : "Assertion is failed";
+  tt_check(l, tt_cast(l, x, TT_BOOL), TT_INVALID_ARGUMENT, message);
+}
+
 /* ---- hash_tensor --------------------------------------------------------------------------------------------------- */
 
 static void either_bit(hlo_builder *b, void *context, const hlo_value *arguments, hlo_value *out) {
@@ -416,4 +431,6 @@ TT_OP_FAMILY(reduce,
     TT_ROW("dist", lower_dist, .static_numbers = TT_STATIC(2)),
     TT_ROW("renorm", lower_renorm, .static_numbers = TT_STATIC(1)),
     TT_ROW("logsumexp", lower_logsumexp),
+    TT_ROW("_assert_async", lower_assert, .flags = TT_OP_CHECKS_INDEX),
+    TT_ROW("_assert_async.msg", lower_assert, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("hash_tensor", lower_hash_tensor));

@@ -86,6 +86,10 @@ static const struct { const char *row, *arguments, *answer; } cases[] = {
     {"renorm", "x4,5 #2 0 #0.5", "~0.367644,1.14775"},
     {"logsumexp", "x3,2=-inf,-inf,inf,1,1000,1000 [1] F", "-inf,inf,1000.69"},
     {"logsumexp", "i3 [0] T", "1.86199"},
+    {"_assert_async", "x1=2", ""},
+    {"_assert_async", "i1=0", "!Expected Tensor with single nonzero value, but got zero"},
+    {"_assert_async", "x2", "!Boolean value of Tensor with more than one value is ambiguous"},
+    {"_assert_async.msg", "b1=0 'wrong", "!wrong"},
     /* scan */
     {"cumsum", "x3,40 1 -", "~275.125,1091.62"},
     {"cumsum", "b5 0 -", "0,1,1,1,2"},

@@ -10,6 +10,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
@@ -57,6 +58,36 @@ Tensor from_padded(const Tensor& padded, const Tensor& sizes, bool fuse) {
 // PyTorch's own kernels look at the mask and at the sizes of t alone: they get both in CPU memory, and nothing of t.
 Tensor stand_in(const Tensor& t) { return at::zeros({}, at::kCPU).expand(t.sizes()); }
 
+// The jagged layout: row r of part p is row offsets[p] + r of `values`.
+Tensor jagged_to_padded(const Tensor& values, at::TensorList offsets, at::IntArrayRef lengths, double padding) {
+  TORCH_CHECK_NOT_IMPLEMENTED(offsets.size() == 1, "jagged tensors with several ragged dimensions are not implemented on device tpu");
+  const int64_t parts = offsets[0].size(0) - 1, most = lengths[0];
+  std::vector<int64_t> sizes{parts, most};
+  sizes.insert(sizes.end(), values.sizes().begin() + 1, values.sizes().end());
+  if (values.size(0) == 0 || parts == 0 || most == 0) return values.new_full(sizes, padding);
+  const Tensor begin = offsets[0].narrow(0, 0, parts).unsqueeze(1), end = offsets[0].narrow(0, 1, parts).unsqueeze(1);
+  const Tensor row = begin + at::arange(most, begin.options()), is_there = row < end;
+  const Tensor padded = values.index_select(0, row.clamp_max(values.size(0) - 1).flatten()).view(sizes);
+  Tensor mask = is_there.logical_not();
+  while (mask.dim() < padded.dim()) mask = mask.unsqueeze(-1);
+  return padded.masked_fill(mask, padding);
+}
+
+// total: the number of rows of all parts, if it is known.
+Tensor padded_to_jagged(const Tensor& dense, at::TensorList offsets, std::optional<int64_t> total) {
+  TORCH_CHECK_NOT_IMPLEMENTED(offsets.size() == 1, "jagged tensors with several ragged dimensions are not implemented on device tpu");
+  const int64_t parts = dense.size(0), most = dense.size(1), rows = total ? *total : offsets[0][-1].item<int64_t>();
+  std::vector<int64_t> sizes{rows};
+  sizes.insert(sizes.end(), dense.sizes().begin() + 2, dense.sizes().end());
+  if (rows == 0 || parts == 0 || most == 0) return dense.new_zeros(sizes);
+  const Tensor row = at::arange(rows, offsets[0].options()), part = at::searchsorted(offsets[0].narrow(0, 1, parts), row, false, true);
+  const Tensor inside = row - offsets[0].index_select(0, part);
+  const Tensor values = dense.flatten(0, 1).index_select(0, part * most + inside.clamp_max(most - 1));
+  Tensor beyond = inside >= most;
+  while (beyond.dim() < values.dim()) beyond = beyond.unsqueeze(-1);
+  return values.masked_fill(beyond, 0);
+}
+
 bool is_left_aligned(const Tensor& t, const Tensor& mask) { return at::_nested_tensor_from_mask_left_aligned(stand_in(t), mask.cpu()); }
 
 Tensor from_mask(const Tensor& t, const Tensor& mask, bool check) {
@@ -95,6 +126,8 @@ bool is_own(const std::string& name) { return name == "aten::native_layer_norm";
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_nested_view_from_buffer", torch::CppFunction::makeFromBoxedFunction<&run_as<c10::DispatchKey::CPU>>());
   m.impl("_nested_from_padded", from_padded);
+  m.impl("_jagged_to_padded_dense_forward", jagged_to_padded);
+  m.impl("_padded_dense_to_jagged_forward", padded_to_jagged);
   m.impl("_nested_tensor_from_mask_left_aligned", is_left_aligned);
   m.impl("_nested_tensor_from_mask", from_mask);
 }

@@ -92,7 +92,8 @@ struct Registry {
     const std::string suffix = "_functional";
     const bool functional = base.size() > suffix.size() && base.compare(base.size() - suffix.size(), suffix.size(), suffix) == 0;
     const std::string stem = functional ? base.substr(0, base.size() - suffix.size()) : base;
-    for (const std::string& variant : {base, stem + "_", stem})
+    const std::string operators = stem.rfind("__", 0) == 0 ? "__i" + stem.substr(2) : stem;  // __lshift__: __ilshift__
+    for (const std::string& variant : {base, stem + "_", stem, operators})
       for (const Handle& v : by_base[variant])
         if (is_variant(op->schema(), v.schema())) bind(row, v);
   }
