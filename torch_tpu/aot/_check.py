@@ -17,6 +17,7 @@ from typing import Any
 from torch_tpu.aot._compiler import AotError, Compiler, CompilerDied, CompilerMissing, Options, find_library
 
 SAVE_EVERY = 60  # seconds
+RENEW_EVERY = 500  # programs: a compiler's process grows by megabytes with each
 TOPOLOGIES = ("v5e:1x1", "v6e:1x1", "tpu7x:2x2x1")
 
 
@@ -89,6 +90,7 @@ class Workers:
         self.library, self.worker = library, worker
         self.idle: dict[str, queue.SimpleQueue[Compiler]] = {}
         self.all: list[Compiler] = []
+        self.compiled: Counter[Compiler] = Counter()
 
     def compile(self, topology: str, text: str, options: Options, timeout: float, **more: str) -> dict[str, Any]:
         idle = self.idle.setdefault(topology, queue.SimpleQueue())
@@ -100,6 +102,9 @@ class Workers:
         try:
             return compiler.compile(text, options, timeout=timeout, **more)
         finally:
+            self.compiled[compiler] += 1
+            if self.compiled[compiler] % RENEW_EVERY == 0:
+                compiler.close()  # the next program starts it again
             idle.put(compiler)
 
     def close(self) -> None:
