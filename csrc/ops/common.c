@@ -213,9 +213,18 @@ hlo_value tt_matmul(tt_lower *l, hlo_value a, hlo_value b) {
 
 /* ---- reductions --------------------------------------------------------------------------------------------- */
 
+/* XLA:CPU has a library for sums, maxima and minima of more than some thousand elements, whose maxima and minima lose NaN;
+ * a sum of zeros keeps it. One loop without the library takes twice as long as both. */
+static hlo_value reduce_extreme(hlo_builder *b, hlo_value x, hlo_reducer r, int count, const int *dims) {
+  hlo_value zero = hlo_like_f64(b, x, 0), lost = hlo_select(b, hlo_compare(b, HLO_EQ, x, x), zero, x);
+  lost = hlo_reduce(b, lost, HLO_REDUCE_ADD, count, dims);
+  return hlo_select(b, hlo_compare(b, HLO_NE, lost, lost), lost, hlo_reduce(b, x, r, count, dims));
+}
+
 hlo_value tt_reduce(tt_lower *l, hlo_value x, hlo_reducer r, int count, const int *dims, bool keepdim) {
   if (hlo_failed(l->b) || count == 0) return x;
-  hlo_value y = hlo_reduce(l->b, x, r, count, dims);
+  bool loses_nan = l->is_cpu && tt_dtype_is_float(x.type->dtype) && (r == HLO_REDUCE_MAX || r == HLO_REDUCE_MIN);
+  hlo_value y = loses_nan ? reduce_extreme(l->b, x, r, count, dims) : hlo_reduce(l->b, x, r, count, dims);
   if (!keepdim) return y;
   int64_t kept[TT_MAX_RANK];
   memcpy(kept, x.type->dims, sizeof *kept * (size_t)x.type->rank);

@@ -17,7 +17,7 @@ static hlo_value norm_of(tt_lower *l, hlo_value x, double p, bool root) {
   hlo_builder *b = l->b;
   int dims[TT_MAX_RANK], rank = tt_rank_of(x);
   for (int d = 0; d < rank; d++) dims[d] = d;
-  if (isinf(p)) return hlo_reduce(b, x, p > 0 ? HLO_REDUCE_MAX : HLO_REDUCE_MIN, rank, dims);
+  if (isinf(p)) return tt_reduce(l, x, p > 0 ? HLO_REDUCE_MAX : HLO_REDUCE_MIN, rank, dims, false);
   if (p == 0) x = hlo_convert(b, hlo_not(b, tt_is_zero(b, x)), tt_dtype_of(x));
   if (p == 2) x = tt_square(b, x);
   if (p != 0 && p != 1 && p != 2) x = hlo_pow(b, x, hlo_like_f64(b, x, p));

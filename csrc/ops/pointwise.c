@@ -234,13 +234,16 @@ static hlo_value gcd(tt_lower *l, const hlo_value *x) {
   return out[0];
 }
 
+/* The product of small integers is one of int32, as in C: what is beyond wraps after the absolute value. */
 static hlo_value lcm(tt_lower *l, const hlo_value *x) {
   hlo_builder *b = l->b;
   hlo_value divisor = gcd(l, x);
   if (hlo_is_none(divisor)) return divisor;
   hlo_value none = tt_is_zero(b, divisor);
   hlo_value part = hlo_div(b, x[0], hlo_select(b, none, hlo_like_i64(b, divisor, 1), divisor));
-  return hlo_select(b, none, divisor, tt_abs(b, hlo_mul(b, part, x[1])));
+  tt_dtype wide = tt_dtype_bytes(l->dtype) < 4 ? TT_I32 : l->dtype;
+  hlo_value product = hlo_mul(b, hlo_convert(b, part, wide), hlo_convert(b, x[1], wide));
+  return hlo_select(b, none, divisor, hlo_convert(b, tt_abs(b, product), l->dtype));
 }
 
 /* ---- powers -------------------------------------------------------------------------------------------------- */
@@ -269,8 +272,8 @@ static hlo_value pow_static(tt_lower *l, const hlo_value *x) {
     hlo_value power = power_of_int(b, x[0], (int64_t)fabs(e));
     return e < 0 ? tt_reciprocal(b, power) : power;
   }
-  if (is_real && e == 0.5) return hlo_sqrt(b, x[0]);
-  if (is_real && e == -0.5) return tt_rsqrt(l, x[0]);
+  if (is_real && e == 0.5) return tt_mirrored(l, x[0], TT_MIRROR_CONJ, hlo_sqrt);
+  if (is_real && e == -0.5) return tt_dtype_is_complex(l->dtype) ? tt_mirrored(l, x[0], TT_MIRROR_CONJ, hlo_rsqrt) : tt_rsqrt(l, x[0]);
   return tt_pow(l, x[0], x[1]);
 }
 

@@ -341,7 +341,8 @@ static void lower_logsumexp(tt_lower *l) {
   if (tt_numel(x) == 0) {
     sum = hlo_log(b, tt_reduce_axes(l, hlo_exp(b, x), HLO_REDUCE_ADD, &away));
   } else { /* an infinite maximum is not subtracted: inf - inf */
-    hlo_value top = tt_reduce_axes(l, tt_dtype_is_complex(tt_elem(x)) ? hlo_real(b, x) : x, HLO_REDUCE_MAX, &away);
+    hlo_value top = tt_dtype_is_complex(tt_elem(x)) ? hlo_real(b, x) : x; /* may lose NaN, which the sum then has */
+    if (away.count) top = hlo_reduce(b, top, HLO_REDUCE_MAX, away.count, away.dims);
     hlo_value infinite = hlo_compare(b, HLO_EQ, hlo_abs(b, top), hlo_scalar_f64(b, tt_elem(top), INFINITY));
     top = hlo_convert(b, hlo_select(b, infinite, hlo_like_f64(b, top, 0), top), tt_elem(x));
     hlo_value shifted = axes.count ? tt_expand_reduced(l, top, x, axes.count, axes.dims) : top;

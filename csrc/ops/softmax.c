@@ -9,7 +9,8 @@ typedef enum softmax_kind { SOFTMAX, LOG_SOFTMAX } softmax_kind;
 static hlo_value normalise(tt_lower *l, hlo_value x, int dim, softmax_kind kind) {
   hlo_builder *b = l->b;
   tt_axes axes = tt_axes_one(dim, false);
-  hlo_value shifted = hlo_sub(b, x, tt_reduce_back(l, x, HLO_REDUCE_MAX, &axes));
+  hlo_value top = hlo_reduce(b, x, HLO_REDUCE_MAX, 1, &dim); /* may lose NaN, which the sum then has */
+  hlo_value shifted = hlo_sub(b, x, tt_expand_reduced(l, top, x, 1, &dim));
   hlo_value exponentials = hlo_exp(b, shifted);
   if (kind == SOFTMAX) return hlo_div(b, exponentials, tt_reduce_back(l, exponentials, HLO_REDUCE_ADD, &axes));
   hlo_value total = hlo_log(b, tt_reduce(l, exponentials, HLO_REDUCE_ADD, 1, &dim, false));

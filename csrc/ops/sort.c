@@ -1,6 +1,7 @@
 /* Sorting and what follows from it: topk, kthvalue, median, mode; searching in sorted sequences. */
 #include "ops/kernel.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- sort -------------------------------------------------------------------------------------------------------- */
@@ -366,7 +367,9 @@ static void lower_isin(tt_lower *l) {
   } else {
     hlo_value sorted[2];
     tt_sort_along(l, tests, 0, false, sorted);
-    hlo_value at = tt_bisect(l, sorted[0], HLO_NONE, x, false);
+    hlo_value order = sorted[0]; /* halves of what ends in NaN can't be told apart */
+    if (tt_dtype_is_float(dtype)) order = hlo_select(b, hlo_compare(b, HLO_EQ, order, order), order, hlo_like_f64(b, order, INFINITY));
+    hlo_value at = tt_bisect(l, order, HLO_NONE, x, false);
     at = hlo_min(b, at, hlo_like_i64(b, at, tt_numel(tests) - 1));
     hit = hlo_compare(b, HLO_EQ, tt_rows_take(l, sorted[0], at, 0), x);
   }
