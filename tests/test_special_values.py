@@ -49,7 +49,7 @@ def some(calls, index):
 
 
 def test_every_row_is_swept():
-    rows = {n for n, r in TABLE.items() if r["family"] in FAMILIES}
+    rows = {n for n, r in TABLE.items() if r["family"] in FAMILIES and not n.startswith("_assert_async")}  # which has no result
     assert not rows - WHOLE.keys()
     assert len(POINTWISE) > 200 and all(next(pointwise_calls(n, torch.float32)).function for n in POINTWISE)
 
