@@ -4,7 +4,7 @@ import os
 
 import pytest
 import torch
-from operator_database import NEAR, WIDER, distance
+from operator_database import is_as_near
 from torch.utils._pytree import tree_leaves, tree_map
 
 EVERYTHING = bool(os.environ.get("TORCH_TPU_TEST_EVERYTHING"))
@@ -61,13 +61,6 @@ def layout(value):
     """Shape, dtype, strides and offset of every tensor in it."""
     return [(tuple(t.shape), t.dtype, t.stride(), t.storage_offset()) if t.layout == torch.strided else t.layout
             for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
-
-
-def is_as_near(x, y, wide):
-    """Whether x is as near as the CPU's y to what the CPU computes in higher precision: rounding is nobody's fault."""
-    if not isinstance(wide, torch.Tensor) or wide.shape != y.shape or wide.dtype not in WIDER.values():
-        return False
-    return distance(x, wide.detach()) <= NEAR * distance(y, wide.detach())
 
 
 def difference(actual, expected, exact=None, **tolerance):

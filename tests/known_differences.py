@@ -34,7 +34,7 @@ COMPILED = {r"tensor_split ": "PyTorch traces it with fake tensors, which have i
 
 # Programs of `aot programs`: a pattern for "operator.dtype.sample", and why.
 PROGRAMS = {
-    r"(mode|scatter|(max|min)\.reduction_with_dim)\.float64\.": "libtpu fails at the fusion that it makes of a scatter of float64",
+    r"(mode|scatter|topk|(max|min)\.reduction_with_dim)\.float64\.": "libtpu fails at the fusion that it makes of a scatter of float64",
 }
 
 
