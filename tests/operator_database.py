@@ -107,13 +107,13 @@ def distance(a, wide):
     return torch.where(same, 0, (a - wide).abs()).nan_to_num(nan=float("inf")).max().item()
 
 
-def is_as_near(a, e, wide):
+def is_as_near(a, e, wide, near=NEAR):
     """Whether ``a`` is as near as the CPU's ``e`` to what the CPU computes in higher precision, or nearer than its dtype can tell."""
     if not isinstance(wide, torch.Tensor) or wide.shape != e.shape or wide.dtype not in WIDER.values():
         return False
     wide = wide.detach()
     unit = torch.finfo(e.dtype).eps * wide.abs().nan_to_num(0, 0).max().item() if e.numel() else 0
-    return distance(a, wide) <= max(NEAR * distance(e, wide), unit)
+    return distance(a, wide) <= near * max(distance(e, wide), unit / NEAR)
 
 
 def compare(actual, expected, exact):
