@@ -17,6 +17,15 @@ const tt_env_info tt_env_table[TT_ENV_COUNT] = {
 #undef TT_X
 };
 
+const char *tt_env_type_name(tt_env_type type) {
+  static const char *const names[] = {
+#define TT_X(type, name) name,
+      TT_ENV_TYPES(TT_X)
+#undef TT_X
+  };
+  return names[type];
+}
+
 typedef union env_value {
   const char *text;
   bool flag;

@@ -14,7 +14,13 @@ extern "C" {
 
 /* STRING: any text. CHOICE: one of the default's words, the first of which is the default. BOOL: 1, true, yes, on,
  * 0, false, no, off. BYTES: a whole number with an optional KiB, MiB, GiB or TiB. NUMBER: a whole number. */
-typedef enum tt_env_type { TT_ENV_STRING, TT_ENV_CHOICE, TT_ENV_BOOL, TT_ENV_BYTES, TT_ENV_NUMBER } tt_env_type;
+#define TT_ENV_TYPES(X) X(STRING, "string") X(CHOICE, "choice") X(BOOL, "bool") X(BYTES, "bytes") X(NUMBER, "number")
+
+typedef enum tt_env_type {
+#define TT_X(type, name) TT_ENV_##type,
+  TT_ENV_TYPES(TT_X)
+#undef TT_X
+} tt_env_type;
 
 /* name, type, default, description */
 #define TT_ENV_VARIABLES(X)                                                                                         \
@@ -61,6 +67,7 @@ typedef struct tt_env_info {
 } tt_env_info;
 
 extern const tt_env_info tt_env_table[TT_ENV_COUNT];
+const char *tt_env_type_name(tt_env_type type);
 
 /* Never null: "" when unset and there is no default. Valid for ever. For STRING and CHOICE. */
 const char *tt_env_string(tt_env_id id);

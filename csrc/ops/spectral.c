@@ -60,6 +60,12 @@ void tt_check_finite(tt_lower *l, hlo_value a, tt_status_code code, const char *
   tt_check(l, finite, code, message);
 }
 
+/* info is that of a batch; a lone matrix is none. */
+static void check_info(tt_lower *l, hlo_value info, const char *api) {
+  if (!hlo_failed(l->b) && tt_tensor_arg_meta(l, 0)->rank == 2) info = hlo_reshape(l->b, info, 0, NULL);
+  tt_check_info(l, info, api);
+}
+
 /* ---- reflectors ---------------------------------------------------------------------------------------------------- */
 
 void tt_qr_make(tt_lower *l, hlo_value a, hlo_value *out_factor, hlo_value *out_tau) {
@@ -147,7 +153,7 @@ static void eigen(tt_lower *l, hlo_value a, bool upper, hlo_value *out_w, hlo_va
   if (l->has_lapack) {
     hlo_value info;
     tt_lapack_eigen(l, a, upper, out_w, out_v, &info);
-    tt_check_info(l, info, "linalg.eigh");
+    check_info(l, info, "linalg.eigh");
     return;
   }
   a = hermitian(l, a, upper);
@@ -179,7 +185,7 @@ void tt_singular(tt_lower *l, hlo_value a, bool full, hlo_value *out_u, hlo_valu
     return;
   }
   tt_lapack_singular(l, a, full, out_u, out_s, out_vh, &info);
-  tt_check_info(l, info, "linalg.svd");
+  check_info(l, info, "linalg.svd");
 }
 
 static void lower_svd(tt_lower *l) {
@@ -211,7 +217,7 @@ static void general_eigen(tt_lower *l, const char *name, bool with_vectors) {
   }
   tt_check_finite(l, a, TT_INVALID_ARGUMENT, "torch.linalg.eig: input tensor should not contain infs or NaNs.");
   tt_lapack_general_eigen(l, a, &w, with_vectors ? &v : NULL, &info);
-  tt_check_info(l, info, "torch.linalg.eig");
+  check_info(l, info, "torch.linalg.eig");
   tt_give(l, &of, w);
   if (with_vectors) tt_give_matrices(l, &of, v);
 }

@@ -98,12 +98,11 @@ py::list op_table() {
 }
 
 py::list env_table() {
-  static constexpr const char* types[] = {"string", "choice", "bool", "bytes"};
   py::list out;
   for (const auto& e : tt_env_table) {
     py::dict d;
     d["name"] = e.name;
-    d["type"] = types[e.type];
+    d["type"] = tt_env_type_name(e.type);
     d["default"] = e.fallback;
     d["description"] = e.description;
     out.append(d);
