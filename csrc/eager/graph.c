@@ -142,7 +142,7 @@ tt_graph *tt_graph_create(tt_capture *c, const char *name, int result_count, tt_
   g->code = tt_region_code_create(r, r->node_count, wanted);
   g->code->own.is_graph = true;
   tt_device_enter(c->device);
-  if (g->code->code) g->code->code->pinned = true;
+  if (g->code->code) g->code->code->pins++;
   tt_device_leave(c->device);
   free(wanted);
   take_outputs(g, r);
@@ -486,6 +486,7 @@ void tt_graph_sweep(tt_device *d, bool all) {
     tt_graph *next = list->next_dead, **to = is_busy(list) && !all ? &rest : &gone;
     list->next_dead = *to;
     *to = list;
+    if (to == &gone && list->code->code) list->code->code->pins--;
     list = next;
   }
   d->dead_graphs = rest;

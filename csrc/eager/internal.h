@@ -112,7 +112,7 @@ typedef struct tt_code {
   tt_status error;           /* FAILED */
   double cost;
   atomic_int queued;   /* tasks that will run it */
-  bool pinned;         /* stays loaded: somebody runs it without asking. Flag held */
+  int pins;            /* graphs that run it without asking: it stays loaded. Flag held */
   atomic_llong last_run; /* how many programs there had been */
 } tt_code;
 

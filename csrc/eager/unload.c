@@ -41,7 +41,7 @@ typedef struct code_list {
 } code_list;
 
 static void list_add(code_list *l, tt_code *c) {
-  bool idle = tt_code_get_state(c) == TT_CODE_READY && !c->pinned && !atomic_load_explicit(&c->queued, memory_order_acquire);
+  bool idle = tt_code_get_state(c) == TT_CODE_READY && !c->pins && !atomic_load_explicit(&c->queued, memory_order_acquire);
   if (!idle) return;
   if (l->count == l->capacity) {
     l->capacity = l->capacity ? 2 * l->capacity : 256;

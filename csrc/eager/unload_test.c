@@ -75,7 +75,11 @@ DEVICE_TEST_WITH(graphs_stay, BOUNDED) {
   TT_CHECK_INT_EQ(compilations(d), before);
   drop_held(&out);
   drop(&x);
-  tt_graph_destroy(g);
+  tt_graph_destroy(g); /* from here on the program may make room again */
+  for (int n = 1; n <= SIZES; n++) negate(d, n, true);
+  before = compilations(d);
+  negate(d, 3, true);
+  TT_CHECK_INT_EQ(compilations(d), before + 1);
 }
 
 /* The process would not survive one program more. */
