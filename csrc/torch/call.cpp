@@ -220,15 +220,16 @@ tt_status Call::dispatch(bool with_meta) {
   return status;
 }
 
-// out= of another shape: the results of the functional call, then resizes and copies, as PyTorch's resize_output does it.
+void write_out(const at::Tensor& result, const at::Tensor& out) {
+  TORCH_CHECK(at::canCast(result.scalar_type(), out.scalar_type()), "result type ", result.scalar_type(),
+              " can't be cast to the desired output type ", out.scalar_type());
+  at::native::resize_output(out, result.sizes());
+  out.copy_(result);
+}
+
+// out= of another shape: the results of the functional call.
 void Call::write_outs() {
-  for (const at::Tensor* out : outs_) {
-    const at::Tensor result = take();
-    TORCH_CHECK(at::canCast(result.scalar_type(), out->scalar_type()), "result type ", result.scalar_type(),
-                " can't be cast to the desired output type ", out->scalar_type());
-    at::native::resize_output(*out, result.sizes());
-    out->copy_(result);
-  }
+  for (const at::Tensor* out : outs_) write_out(take(), *out);
 }
 
 void Call::run() {

@@ -1,7 +1,6 @@
 // Operators whose result's shape depends on data: the count is computed on the device and read once, then the result has
 // a known size.
 #include <ATen/ExpandUtils.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/count_nonzero.h>
@@ -15,6 +14,7 @@
 #include <torch/library.h>
 
 #include "torch/device.h"
+#include "torch/kernel.h"
 #include "torch/typed.h"
 
 namespace tt {
@@ -37,9 +37,8 @@ at::Tensor nonzero_of(const at::Tensor& self) {
 at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
   TORCH_CHECK(out.scalar_type() == at::kLong, "nonzero: Expected out tensor to have scalar type Long but got scalar type ",
               out.scalar_type());
-  const at::Tensor result = nonzero_of(self);
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  write_out(nonzero_of(self), out);
+  return out;
 }
 
 at::Tensor select_masked(const at::Tensor& self, const at::Tensor& mask) {
@@ -51,9 +50,8 @@ at::Tensor select_masked(const at::Tensor& self, const at::Tensor& mask) {
 
 at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at::Tensor& out) {
   TORCH_CHECK(self.scalar_type() == out.scalar_type(), "masked_select(): self and result must have the same scalar type");
-  const at::Tensor result = select_masked(self, mask);
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  write_out(select_masked(self, mask), out);
+  return out;
 }
 
 // The positions 0, 1, ... each as often as `repeats` says: position i is where the running sum first exceeds it.
@@ -88,10 +86,7 @@ std::tuple<at::Tensor&, at::Tensor&, at::Tensor&, at::Tensor&> least_squares_out
     at::Tensor& solution, at::Tensor& residuals, at::Tensor& rank, at::Tensor& values) {
   const auto [x, r, k, s] = least_squares(self, b, rcond, driver);
   const std::pair<at::Tensor&, const at::Tensor&> results[] = {{solution, x}, {residuals, r}, {rank, k}, {values, s}};
-  for (const auto& [out, result] : results) {
-    at::native::resize_output(out, result.sizes());
-    out.copy_(result);
-  }
+  for (const auto& [out, result] : results) write_out(result, out);
   return {solution, residuals, rank, values};
 }
 

@@ -80,6 +80,9 @@ void run_as(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxedForDispatchKey(Key, *stack);
 }
 
+// Gives out= a result: its shape, then its contents, cast, as PyTorch does it.
+void write_out(const at::Tensor& result, const at::Tensor& out);
+
 // Calls of operators that ran on the CPU instead, by name.
 std::vector<std::pair<std::string, uint64_t>> fallback_counts();
 void reset_fallback_counts();

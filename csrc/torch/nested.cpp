@@ -58,6 +58,12 @@ Tensor from_padded(const Tensor& padded, const Tensor& sizes, bool fuse) {
 // PyTorch's own kernels look at the mask and at the sizes of t alone: they get both in CPU memory, and nothing of t.
 Tensor stand_in(const Tensor& t) { return at::zeros({}, at::kCPU).expand(t.sizes()); }
 
+// `values` with a number in the rows that a mask over its first dimensions names.
+Tensor fill_rows(const Tensor& values, Tensor mask, double number) {
+  while (mask.dim() < values.dim()) mask = mask.unsqueeze(-1);
+  return values.masked_fill(mask, number);
+}
+
 // The jagged layout: row r of part p is row offsets[p] + r of `values`.
 Tensor jagged_to_padded(const Tensor& values, at::TensorList offsets, at::IntArrayRef lengths, double padding) {
   TORCH_CHECK_NOT_IMPLEMENTED(offsets.size() == 1, "jagged tensors with several ragged dimensions are not implemented on device tpu");
@@ -68,9 +74,7 @@ Tensor jagged_to_padded(const Tensor& values, at::TensorList offsets, at::IntArr
   const Tensor begin = offsets[0].narrow(0, 0, parts).unsqueeze(1), end = offsets[0].narrow(0, 1, parts).unsqueeze(1);
   const Tensor row = begin + at::arange(most, begin.options()), is_there = row < end;
   const Tensor padded = values.index_select(0, row.clamp_max(values.size(0) - 1).flatten()).view(sizes);
-  Tensor mask = is_there.logical_not();
-  while (mask.dim() < padded.dim()) mask = mask.unsqueeze(-1);
-  return padded.masked_fill(mask, padding);
+  return fill_rows(padded, is_there.logical_not(), padding);
 }
 
 // total: the number of rows of all parts, if it is known.
@@ -83,9 +87,7 @@ Tensor padded_to_jagged(const Tensor& dense, at::TensorList offsets, std::option
   const Tensor row = at::arange(rows, offsets[0].options()), part = at::searchsorted(offsets[0].narrow(0, 1, parts), row, false, true);
   const Tensor inside = row - offsets[0].index_select(0, part);
   const Tensor values = dense.flatten(0, 1).index_select(0, part * most + inside.clamp_max(most - 1));
-  Tensor beyond = inside >= most;
-  while (beyond.dim() < values.dim()) beyond = beyond.unsqueeze(-1);
-  return values.masked_fill(beyond, 0);
+  return fill_rows(values, inside >= most, 0);
 }
 
 bool is_left_aligned(const Tensor& t, const Tensor& mask) { return at::_nested_tensor_from_mask_left_aligned(stand_in(t), mask.cpu()); }

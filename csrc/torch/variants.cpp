@@ -1,7 +1,6 @@
 // Forms of operators that PyTorch has kernels for on each device, though their plain forms are composed: out=, fused, and those of
 // forward-mode derivatives.
 #include <ATen/TensorOperators.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/_adaptive_avg_pool2d.h>
 #include <ATen/ops/_adaptive_avg_pool3d.h>
 #include <ATen/ops/_adaptive_avg_pool3d_backward.h>
@@ -13,6 +12,8 @@
 #include <ATen/ops/relu.h>
 #include <torch/library.h>
 
+#include "torch/kernel.h"
+
 namespace tt {
 namespace {
 
@@ -20,10 +21,8 @@ using at::Scalar;
 using at::Tensor;
 
 Tensor& give(const Tensor& result, Tensor& out) {
-  TORCH_CHECK(at::canCast(result.scalar_type(), out.scalar_type()), "result type ", result.scalar_type(),
-              " can't be cast to the desired output type ", out.scalar_type());
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  write_out(result, out);
+  return out;
 }
 
 Tensor& mvlgamma_out(const Tensor& x, int64_t p, Tensor& out) { return give(at::mvlgamma(x, p), out); }
