@@ -93,10 +93,3 @@ def difference(actual, expected, exact=None, **tolerance):
                 continue
             return " ".join(str(error).split())[:300]
     return None
-
-
-@pytest.fixture(autouse=True)
-def native():
-    """An operator without a row fails."""
-    with torch.tpu.set_cpu_fallback("error"):
-        yield

@@ -5,7 +5,8 @@ import copy
 import pytest
 import torch
 from conftest import assert_same
-from database import native  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.usefixtures("native")
 
 B, L, D, H = 3, 5, 8, 2
 PADDING = torch.arange(L) >= torch.tensor([3, 5, 4])[:, None]

@@ -4,9 +4,11 @@ import itertools
 
 import pytest
 import torch
-from database import EVERYTHING, difference, layout, named, native, outcome, part, twins  # noqa: F401 - native is a fixture
+from database import EVERYTHING, difference, layout, named, outcome, part, twins
 from torch.testing._internal import common_methods_invocations as database
 from torch.utils._pytree import tree_leaves, tree_map
+
+pytestmark = pytest.mark.usefixtures("native")
 
 OPERATORS = [*database.foreach_unary_op_db, *database.foreach_binary_op_db, *database.foreach_pointwise_op_db,
              *database.foreach_reduce_op_db, *database.foreach_other_op_db]

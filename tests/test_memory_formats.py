@@ -7,9 +7,11 @@ import warnings
 
 import pytest
 import torch
-from database import EVERYTHING, difference, layout, named, native, outcome, part, twin, twins  # noqa: F401 - native is a fixture
+from database import EVERYTHING, difference, layout, named, outcome, part, twin, twins
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves
+
+pytestmark = pytest.mark.usefixtures("native")
 
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 MOST = 1000 if EVERYTHING else 12  # samples of an operator

@@ -5,9 +5,11 @@ import itertools
 
 import pytest
 import torch
-from database import EVERYTHING, FLOATS, difference, layout, named, native, outcome, part, twins  # noqa: F401 - native is a fixture
+from database import EVERYTHING, FLOATS, difference, layout, named, outcome, part, twins
 from torch.testing._internal.common_modules import module_db
 from torch.utils._pytree import tree_leaves, tree_map
+
+pytestmark = pytest.mark.usefixtures("native")
 
 # Modules that draw random numbers in training, which no two devices draw alike.
 RANDOM = "Dropout", "RReLU", "FractionalMaxPool"

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 import torch
-from database import EVERYTHING, difference, native, outcome  # noqa: F401 - native is a fixture
+from database import EVERYTHING, difference, outcome
 from torch.testing._internal.common_optimizers import optim_db
+
+pytestmark = pytest.mark.usefixtures("native")
 
 STEPS = 4
 SHAPES = ((4, 3), (5,), (), (2, 3, 2), (0,))
