@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-
 static tt_dtype dtype_of(tt_lower *l, int arg) { return (tt_dtype)tt_tensor_arg_meta(l, arg)->dtype; }
 
 /* v, one number a row, times x's rows. */

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-
 static tt_dtype dtype_of(tt_lower *l, int arg) { return (tt_dtype)tt_tensor_arg_meta(l, arg)->dtype; }
 
 /* The next result, in self's shape: 0-dim tensors were lifted. */
