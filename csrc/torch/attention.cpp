@@ -9,7 +9,9 @@
 #include <ATen/ops/softmax.h>
 #include <torch/library.h>
 
-#include "torch/device.h"
+#include <array>
+#include <cmath>
+
 #include "torch/kernel.h"
 
 namespace tt {
@@ -18,8 +20,8 @@ namespace {
 using at::Tensor;
 using Mask = std::optional<Tensor>;
 
-struct Weights {
-  const Tensor &in, &in_bias, &out, &out_bias;
+struct Weights {  // of the three projections
+  const Tensor &in, &in_bias;
 };
 
 void check_inputs(const Tensor& query, const Tensor& key, const Tensor& value, int64_t width, int64_t heads, const Weights& w) {
@@ -52,7 +54,7 @@ std::array<Tensor, 3> project(const std::array<Tensor, 3>& from, int64_t heads, 
 std::tuple<Tensor, Tensor> attention(const Tensor& query, const Tensor& key, const Tensor& value, int64_t width, int64_t heads,
                                      const Tensor& in, const Tensor& in_bias, const Tensor& proj, const Tensor& proj_bias, const Mask& mask,
                                      bool need_weights, bool average_weights, std::optional<int64_t> mask_type) {
-  const Weights w{in, in_bias, proj, proj_bias};
+  const Weights w{in, in_bias};
   check_inputs(query, key, value, width, heads, w);
   const auto [q, k, v] = project({query, key, value}, heads, w);
   Tensor result, weights;

@@ -1,10 +1,11 @@
 #include "torch/call.h"
 
-#include <cstring>
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
+
+#include <cstring>
 
 #include "torch/generator.h"
 #include "torch/precision.h"
