@@ -117,6 +117,9 @@ void mock_executable_release(PJRT_Executable *e);
 PJRT_Buffer *mock_buffer_make(const mock_type *type, bool ready); /* null: beyond the memory limit */
 void mock_buffer_destroy(PJRT_Buffer *buffer);
 
+/* The table of the real plugin at `path` with the mock before it; null if there is none. */
+const PJRT_Api *mock_proxy_table(const char *path);
+
 /* The functions of the table. */
 #define TT_VOID(name) void mock_##name(PJRT_##name##_Args *args);
 #define TT_CALL(name) PJRT_Error *mock_##name(PJRT_##name##_Args *args);

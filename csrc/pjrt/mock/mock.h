@@ -11,7 +11,11 @@
  *
  * Everything that it allocates is counted, so a test can end with tt_mock_live_objects() == 0.
  * GetPjrtApi reads TT_MOCK_TABLE: null, major, short, missing give a broken function table. TT_MOCK_OTHER_PLATFORM does
- * as other_platform, for a process that has no other hold on it. */
+ * as other_platform, for a process that has no other hold on it.
+ *
+ * TT_MOCK_BEFORE names a real plugin's library, before which the mock then stands: everything is the real plugin's, but
+ * calls of the kinds below are counted, delayed and fail on request (TOPOLOGY and DESCRIBE excepted), and clients, programs,
+ * buffers and events are counted while they live (not their bytes). What fails late has run: donated inputs are gone. */
 #ifndef TT_PJRT_MOCK_MOCK_H
 #define TT_PJRT_MOCK_MOCK_H
 

@@ -247,6 +247,8 @@ static const PJRT_Api whole_table = {
 
 __attribute__((visibility("default"))) const PJRT_Api *GetPjrtApi(void);
 const PJRT_Api *GetPjrtApi(void) {
+  const char *real = getenv("TT_MOCK_BEFORE");
+  if (real) return mock_proxy_table(real);
   static PJRT_Api table;
   table = whole_table;
   const char *fault = getenv("TT_MOCK_TABLE");
