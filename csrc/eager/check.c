@@ -30,21 +30,14 @@ static void message_write(tt_strbuf *out, const char *message, const int64_t *fl
 tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_code *code, bool late) {
   int64_t failed[TT_FLAG_SIZE] = {0};
   if (!d->client) return TT_OK; /* a rehearsal: it has no contents */
-  TT_TRY(tt_buffer_await(d->client, flag->buffer));
-  const void *data;
-  tt_status status = tt_buffer_host_pointer(d->client, flag->buffer, &data);
-  if (!status) memcpy(failed, data, sizeof failed);
-  else if (tt_status_get_code(status) == TT_NOT_IMPLEMENTED) {
-    tt_status_free(status);
-    TT_TRY(tt_buffer_to_host(d->client, flag->buffer, failed, sizeof failed));
-  } else return status;
+  TT_TRY(tt_status_annotate(tt_buffer_to_host(d->client, flag->buffer, failed, sizeof failed), "%s", code->name));
   if (failed[0] <= 0 || failed[0] > code->check_count) return TT_OK;
   const struct tt_check_info *c = &code->checks[failed[0] - 1];
   tt_strbuf text = TT_STRBUF_INIT;
   message_write(&text, c->message, failed);
   if (late)
     tt_strbuf_printf(&text, "\n(aten::%s, which ran asynchronously: TORCH_TPU_LAUNCH_BLOCKING=1 tells it where it is called)", c->op);
-  status = tt_status_make(c->code, "%s", text.data);
+  tt_status status = tt_status_make(c->code, "%s", text.data);
   tt_strbuf_free(&text);
   return status;
 }
@@ -72,6 +65,7 @@ void tt_device_report(tt_device *d, tt_status failure) {
 }
 
 void tt_checks_drain(tt_device *d) {
+  bool late = !atomic_load_explicit(&d->launch_blocking, memory_order_relaxed);
   pthread_mutex_lock(&d->check_lock);
   tt_pending_check *list = d->checks, *oldest_first = NULL;
   d->checks = NULL;
@@ -85,7 +79,7 @@ void tt_checks_drain(tt_device *d) {
   while (oldest_first) {
     tt_pending_check *c = oldest_first;
     oldest_first = c->next;
-    tt_status status = tt_check_read(d, c->flag, c->code, true);
+    tt_status status = tt_check_read(d, c->flag, c->code, late);
     unseen_put(d, status);
     tt_value_release(c->flag);
     free(c);

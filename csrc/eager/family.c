@@ -376,7 +376,7 @@ static bool programs_agree(const tt_program *exact, const tt_program *bounded, i
 
 tt_code tt_code_for(const tt_program *p, bool excess_precision) {
   tt_code code = {.has_check = p->has_check, .checks = p->checks, .check_count = p->check_count, .cost = p->cost,
-                  .excess_precision = excess_precision};
+                  .excess_precision = excess_precision, .name = p->name};
   if (!p->symbolic_outputs) return code;
   code.sized_inputs = p->input_count;
   code.sized_outputs = p->output_count - p->has_check;

@@ -5,41 +5,41 @@
 
 #include "eager/internal.h"
 
-static tt_pjrt_event **flight_slot(tt_stream *s, uint64_t number) { return &s->flights[number % TT_STREAM_DEPTH]; }
+static tt_flight *flight_slot(tt_stream *s, uint64_t number) { return &s->flights[number % TT_STREAM_DEPTH]; }
 
 /* The oldest program's end that nobody waits for, or null. Under the stream's lock. */
 static tt_pjrt_event *flight_take(tt_stream *s, uint64_t *out_number) {
   if (s->flights_taken == atomic_load_explicit(&s->submitted, memory_order_relaxed)) return NULL;
   *out_number = s->flights_taken++;
-  return *flight_slot(s, *out_number);
+  return flight_slot(s, *out_number)->end;
 }
 
 /* Waits for an end that was taken. */
 static void flight_land(tt_device *d, tt_pjrt_event *event, uint64_t number) {
   tt_stream *s = &d->stream;
   tt_status status = tt_event_await(d->client, event);
-  if (status) tt_device_report(d, status);
+  if (status) tt_device_report(d, tt_status_annotate(status, "%s", flight_slot(s, number)->name));
   pthread_mutex_lock(&s->lock);
-  *flight_slot(s, number) = NULL;
+  flight_slot(s, number)->end = NULL;
   uint64_t finished = atomic_load_explicit(&s->finished, memory_order_relaxed);
-  while (finished < s->flights_taken && !*flight_slot(s, finished)) finished++;
+  while (finished < s->flights_taken && !flight_slot(s, finished)->end) finished++;
   atomic_store_explicit(&s->finished, finished, memory_order_release);
   pthread_cond_broadcast(&s->done);
   pthread_mutex_unlock(&s->lock);
 }
 
-void tt_flight_add(tt_device *d, tt_pjrt_buffer *result) {
+void tt_flight_add(tt_device *d, const char *name, tt_pjrt_buffer *result) {
   if (!d->client) return; /* a rehearsal: it has ended already */
   tt_stream *s = &d->stream;
   tt_pjrt_event *event = NULL;
   tt_status status = tt_buffer_ready_event(d->client, result, &event);
   if (status) {
-    tt_device_report(d, status);
+    tt_device_report(d, tt_status_annotate(status, "%s", name));
     return;
   }
   while (!tt_stream_has_room(d)) tt_flight_wait_for_one(d); /* rare: dispatch has waited for room */
   pthread_mutex_lock(&s->lock);
-  *flight_slot(s, atomic_load_explicit(&s->submitted, memory_order_relaxed)) = event;
+  *flight_slot(s, atomic_load_explicit(&s->submitted, memory_order_relaxed)) = (tt_flight){event, name};
   atomic_fetch_add_explicit(&s->submitted, 1, memory_order_release);
   pthread_mutex_unlock(&s->lock);
 }

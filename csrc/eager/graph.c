@@ -153,7 +153,7 @@ tt_graph *tt_graph_create(tt_capture *c, const char *name, int result_count, tt_
     tt_strbuf text = TT_STRBUF_INIT;
     tt_strbuf_add(&text, name);
     free(g->code->name);
-    g->code->name = text.data;
+    g->code->own.name = g->code->name = text.data;
   }
   return g;
 }
@@ -269,7 +269,8 @@ static tt_status run_pack(tt_graph *g, const tt_graph_args *args, graph_run *r) 
   for (int pack = 0; pack < TT_PACK_COUNT; pack++) {
     int count = g->code->pack_counts[pack];
     if (!count) continue;
-    if (!g->pack_values[pack]) TT_TRY(tt_numbers_upload(g->device, (tt_pack)pack, count, g->packs[pack], &g->pack_values[pack]));
+    if (!g->pack_values[pack])
+      TT_TRY(tt_numbers_upload(g->device, g->code->code->name, (tt_pack)pack, count, g->packs[pack], &g->pack_values[pack]));
     r->inputs[r->input_count++] = g->pack_values[pack];
   }
   return TT_OK;

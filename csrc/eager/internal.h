@@ -108,6 +108,7 @@ typedef struct tt_code {
   const struct tt_check_info *checks;
   int sized_inputs, sized_outputs; /* how many have types below; packs and the flag follow */
   const tt_array_type *input_types, *output_types; /* null: arrays are as they are; else they are copied to and from these */
+  const char *name;          /* for failures: "aten::add.Tensor"; lives as long as the code */
   tt_executable *executable; /* READY */
   tt_status error;           /* FAILED */
   double cost;
@@ -250,6 +251,11 @@ typedef struct tt_task {
 
 enum { TT_STREAM_DEPTH = 512 };
 
+typedef struct tt_flight {
+  tt_pjrt_event *end; /* null: it is over */
+  const char *name;   /* its code's */
+} tt_flight;
+
 typedef struct tt_stream {
   pthread_t thread;
   bool started;
@@ -259,8 +265,8 @@ typedef struct tt_stream {
   int head, count;
   atomic_ullong submitted, finished; /* tasks, counted for ever; equal when idle */
   bool stop;
-  /* Instead of the queue, on a device that computes by itself: ends of programs, by number; null when they are over. */
-  tt_pjrt_event *flights[TT_STREAM_DEPTH];
+  /* Instead of the queue, on a device that computes by itself: ends of programs, by number. */
+  tt_flight flights[TT_STREAM_DEPTH];
   uint64_t flights_taken; /* those below have somebody who waits for them */
 } tt_stream;
 
@@ -276,10 +282,10 @@ tt_status tt_stream_drain(tt_device *d) TT_MUST_USE;
  * the outputs are untouched. The dispatch flag must be held. */
 tt_status tt_task_launch(tt_device *d, const tt_task *task, bool now) TT_MUST_USE;
 /* Runs one task, whose inputs are READY, on this thread; `wait`: until the results are there, or have failed. On failure
- * the outputs are untouched. */
-tt_status tt_task_execute(tt_device *d, const tt_task *task, bool wait) TT_MUST_USE;
+ * the outputs are untouched; the inputs too, unless *out_began: the plugin took the program and failed later. */
+tt_status tt_task_execute(tt_device *d, const tt_task *task, bool wait, bool *out_began) TT_MUST_USE;
 /* A program has begun on a device that computes by itself; `result` is one of its results. */
-void tt_flight_add(tt_device *d, tt_pjrt_buffer *result);
+void tt_flight_add(tt_device *d, const char *name, tt_pjrt_buffer *result);
 /* Notes which programs have ended. */
 void tt_flight_poll(tt_device *d);
 /* Waits until some program ends. */
@@ -507,8 +513,9 @@ void tt_numbers_write(const tt_plan *plan, const tt_program *runs, const tt_call
                       tt_pack pack, char *out);
 /* One number as a pack holds it. */
 void tt_number_write(const tt_number *n, tt_pack pack, void *out);
-/* A pack as a value. */
-tt_status tt_numbers_upload(tt_device *d, tt_pack pack, int count, const void *data, tt_value **out_value) TT_MUST_USE;
+/* A pack as a value; `name`: whose numbers these are, for failures. */
+tt_status tt_numbers_upload(tt_device *d, const char *name, tt_pack pack, int count, const void *data,
+                            tt_value **out_value) TT_MUST_USE;
 
 /* ---- memory --------------------------------------------------------------------------------------------------- */
 

@@ -39,11 +39,12 @@ void tt_numbers_write(const tt_plan *plan, const tt_program *p, const tt_call *c
   }
 }
 
-tt_status tt_numbers_upload(tt_device *d, tt_pack pack, int count, const void *data, tt_value **out_value) {
+tt_status tt_numbers_upload(tt_device *d, const char *name, tt_pack pack, int count, const void *data, tt_value **out_value) {
   int64_t dims[1] = {count};
   int rank = count > 1;
   tt_pjrt_buffer *buffer = NULL;
-  if (d->client) TT_TRY(tt_buffer_from_host(d->client, 0, tt_pack_dtype(pack), rank, dims, data, &buffer));
+  if (d->client)
+    TT_TRY(tt_status_annotate(tt_buffer_from_host(d->client, 0, tt_pack_dtype(pack), rank, dims, data, &buffer), "%s", name));
   *out_value = tt_value_create(d, TT_HOLDS_ARRAY, &(tt_array_type){(uint8_t)tt_pack_dtype(pack), (uint8_t)rank, dims});
   tt_value_set_ready(*out_value, buffer);
   return TT_OK;
@@ -58,7 +59,7 @@ tt_status tt_numbers_pack(tt_device *d, const tt_plan *plan, const tt_call *call
   char *data = bytes <= sizeof few ? (char *)few : tt_malloc(bytes);
   tt_numbers_write(plan, p, call, storages, pack, data);
   if (data != (char *)few) {
-    tt_status status = tt_numbers_upload(d, pack, p->number_count, data, out_value);
+    tt_status status = tt_numbers_upload(d, p->name, pack, p->number_count, data, out_value);
     free(data);
     return status;
   }
@@ -66,7 +67,7 @@ tt_status tt_numbers_pack(tt_device *d, const tt_plan *plan, const tt_call *call
   tt_packed_numbers *slot = &d->number_cache[hash.lo % TT_NUMBER_CACHE];
   if (!slot->value || slot->pack != pack || slot->count != p->number_count || memcmp(slot->bits, few, sizeof few)) {
     tt_value *fresh;
-    TT_TRY(tt_numbers_upload(d, pack, p->number_count, few, &fresh));
+    TT_TRY(tt_numbers_upload(d, p->name, pack, p->number_count, few, &fresh));
     tt_value_release(slot->value);
     memcpy(slot->bits, few, sizeof few);
     slot->pack = pack;

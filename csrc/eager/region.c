@@ -220,7 +220,7 @@ static tt_status region_pack(tt_device *d, tt_region_code *c, int pack, tt_value
   size_t bytes = (size_t)count * tt_dtype_bytes(tt_pack_dtype((tt_pack)pack));
   if (!c->packs[pack] || memcmp(c->pack_data[pack], d->region.packs[pack], bytes)) {
     tt_value *fresh;
-    TT_TRY(tt_numbers_upload(d, (tt_pack)pack, count, d->region.packs[pack], &fresh));
+    TT_TRY(tt_numbers_upload(d, c->code->name, (tt_pack)pack, count, d->region.packs[pack], &fresh));
     tt_value_release(c->packs[pack]);
     c->packs[pack] = fresh;
     if (!c->pack_data[pack]) c->pack_data[pack] = tt_malloc(bytes);

@@ -268,7 +268,7 @@ tt_region_code *tt_region_code_create(const tt_region *r, int count, const bool 
     c->own.cost = code_cost(c);
     for (int n = count - 1; n >= 0; n--) /* as all of them: a change ends the region */
       if (r->nodes[n].plan) c->own.excess_precision = r->nodes[n].plan->code->excess_precision;
-    c->name = code_name(c);
+    c->own.name = c->name = code_name(c);
     c->code = &c->own;
   }
   free(scratch);

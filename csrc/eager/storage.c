@@ -203,14 +203,16 @@ tt_status tt_value_map(tt_value *v, tt_flush_reason reason, tt_host_view *out) {
   void *token = tt_device_wait_begin(v->device);
   status = tt_buffer_await(client, v->buffer);
   tt_device_wait_end(v->device, token);
-  if (status) goto fail;
-  status = tt_buffer_host_pointer(client, v->buffer, &out->data);
+  if (!status) status = tt_buffer_host_pointer(client, v->buffer, &out->data);
   if (!status) {
     out->owner = v;
     out->is_copy = false;
     return TT_OK;
   }
-  if (tt_status_get_code(status) != TT_NOT_IMPLEMENTED) goto fail;
+  if (tt_status_get_code(status) != TT_NOT_IMPLEMENTED) {
+    status = tt_status_annotate(status, "copy to the host");
+    goto fail;
+  }
   tt_status_free(status);
   size_t bytes = (size_t)tt_array_bytes(&v->type);
   void *data = tt_malloc(bytes + 1);
@@ -275,7 +277,14 @@ tt_status tt_storage_materialise(tt_storage *s) {
     status = value_upload(s->device, (tt_dtype)v->type.dtype, v->type.rank, v->type.dims, data, &fresh);
     free(data);
   }
-  if (fresh) storage_swap(s, fresh);
+  tt_device_enter(s->device);
+  bool still_there = fresh && s->value == v; /* else another thread has written to it */
+  if (still_there) {
+    s->value = fresh;
+    tt_value_admit(fresh);
+  }
+  tt_device_leave(s->device);
+  tt_value_release(still_there ? v : fresh);
   tt_value_release(v);
   return status;
 }

@@ -58,14 +58,13 @@ static tt_status task_execute_resized(tt_device *d, const tt_task *t) {
   return status;
 }
 
-tt_status tt_task_execute(tt_device *d, const tt_task *t, bool wait) {
-  if (!d->client) return tt_rehearse_task(d, t);
-  if (t->code->input_types) return task_execute_resized(d, t);
+static tt_status task_execute(tt_device *d, const tt_task *t, bool wait, bool *out_began) {
   tt_pjrt_buffer *few_in[STACK_BUFFERS], *few_out[STACK_BUFFERS];
   tt_pjrt_buffer **in = t->input_count <= STACK_BUFFERS ? few_in : tt_malloc((size_t)t->input_count * sizeof *in);
   tt_pjrt_buffer **out = t->output_count <= STACK_BUFFERS ? few_out : tt_malloc((size_t)t->output_count * sizeof *out);
   for (int i = 0; i < t->input_count; i++) in[i] = t->inputs[i]->buffer;
   tt_status status = tt_executable_execute(t->code->executable, 0, t->input_count, in, t->donate, out);
+  *out_began = !status;
   if (!status && wait && t->output_count) {
     status = tt_buffer_await(d->client, out[0]); /* one output fails as all do */
     for (int i = 0; i < t->output_count && status; i++) tt_buffer_destroy(d->client, out[i]);
@@ -75,6 +74,13 @@ tt_status tt_task_execute(tt_device *d, const tt_task *t, bool wait) {
   if (in != few_in) free(in);
   if (out != few_out) free(out);
   return status;
+}
+
+tt_status tt_task_execute(tt_device *d, const tt_task *t, bool wait, bool *out_began) {
+  *out_began = false;
+  if (!d->client) return tt_rehearse_task(d, t);
+  tt_status status = t->code->input_types ? task_execute_resized(d, t) : task_execute(d, t, wait, out_began);
+  return tt_status_annotate(status, "%s", t->code->name);
 }
 
 /* The failure of an input, if one has failed by now; it has been reported, or will be. */
@@ -88,7 +94,14 @@ static void task_fail(const tt_task *t, tt_status status) {
   for (int i = 0; i < t->output_count; i++) tt_value_set_failed(t->outputs[i], tt_status_clone(status));
 }
 
-/* Nobody waits for this task: a failure stays with the results, and the next synchronisation tells it. */
+/* The failure stays with the results, and the next synchronisation tells it. Takes it. */
+static void task_fail_late(tt_device *d, const tt_task *t, tt_status status) {
+  tt_device_report(d, tt_status_clone(status)); /* before a reader can see it */
+  task_fail(t, status);
+  tt_status_free(status);
+}
+
+/* Nobody waits for this task. */
 static void task_run(tt_device *d, const tt_task *t) {
   tt_status inherited = task_inherited(t);
   if (inherited) {
@@ -96,14 +109,10 @@ static void task_run(tt_device *d, const tt_task *t) {
     return;
   }
   tt_status status = tt_code_wait(d, t->code);
-  if (!status) status = tt_task_execute(d, t, true);
-  if (status) {
-    tt_device_report(d, tt_status_clone(status)); /* before a reader can see it */
-    task_fail(t, status);
-    tt_status_free(status);
-  } else if (t->code->has_check) {
-    tt_checks_add(d, t->outputs[t->output_count - 1], t->code);
-  }
+  bool began;
+  if (!status) status = tt_task_execute(d, t, true, &began);
+  if (status) task_fail_late(d, t, status);
+  else if (t->code->has_check) tt_checks_add(d, t->outputs[t->output_count - 1], t->code);
 }
 
 static void task_hold(tt_value *v) {
@@ -148,8 +157,16 @@ tt_status tt_task_launch(tt_device *d, const tt_task *t, bool now) {
   tt_code_note_use(d, t->code);
   if (!now) return task_queue(d, t);
   tt_count(&d->inlined, 1);
-  TT_TRY(tt_task_execute(d, t, false));
-  if (!d->is_cpu && t->output_count) tt_flight_add(d, t->outputs[0]->buffer);
+  /* To wait for all of them would cost as much as starting them. A CPU plugin tells failures at once, but for what it runs on
+   * threads of its own: this is told to whoever reads. */
+  bool waits = d->is_cpu && (t->code->has_check || atomic_load_explicit(&d->launch_blocking, memory_order_relaxed)), began;
+  tt_status status = tt_task_execute(d, t, waits, &began);
+  if (status && began) { /* what it was to take of its inputs is gone */
+    task_fail_late(d, t, status);
+    return TT_OK;
+  }
+  TT_TRY(status);
+  if (!d->is_cpu && t->output_count) tt_flight_add(d, t->code->name, t->outputs[0]->buffer);
   if (!t->code->has_check) return TT_OK;
   tt_value *flag = t->outputs[t->output_count - 1];
   if (d->is_cpu) return tt_check_read(d, flag, t->code, false); /* it is there: tell at the call */
