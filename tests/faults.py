@@ -64,7 +64,7 @@ class Training:
         self.model = Net().to(DEVICE)
         first, second = list(self.model.parameters())[:4], list(self.model.parameters())[4:]
         self.optimizers = [torch.optim.AdamW(first, foreach=True), torch.optim.AdamW(second, fused=True)]
-        self.forward = torch.compile(self.model, backend="tpu") if mode == "compiled" else self.model
+        self.forward = torch.compile(self.model, backend="tpu") if mode.startswith("compiled") else self.model
         self.untouched = torch.arange(6.0, device=DEVICE) * 2
         self.slow = torch.eye(512, device=DEVICE) if mode == "queued" else None
         self.run()
@@ -134,6 +134,7 @@ class Trial:
         before = self.mock.counts()
         self.training.restore()
         prepared = self.mock.counts()
+        self.chill()
         self.training.run()
         torch.tpu.synchronize()
         self.calls = {k: n - prepared[k] for k, n in self.mock.counts().items()}
@@ -147,8 +148,13 @@ class Trial:
     def programs(self) -> int:
         return torch.tpu.compile_cache_stats().loaded
 
+    def chill(self) -> None:
+        if self.mode == "compiled cold":
+            torch._dynamo.reset()
+
     def failing_step(self, kind: str, n: int, code: int) -> list[Exception]:
         raised, loss = [], None
+        self.chill()
         self.mock.fail_code(code)
         self.mock.fail_nth(KINDS[kind], n)
         try:
@@ -165,7 +171,7 @@ class Trial:
                 self.complain(kind, n, "nothing was told, and the step is wrong")
         except Exception as error:  # a program that ran at once, whose failure the plugin tells with its results
             raised.append(error.with_traceback(None))
-            if kind != "result" or self.mode == "queued":
+            if kind != "result" or self.mode == "blocking":
                 self.complain(kind, n, f"told only when read: {error}")
         return raised
 
@@ -207,6 +213,8 @@ class Trial:
 
     def all(self, most: int, seed: int = 0) -> None:
         for kind, count in self.calls.items():
+            if self.mode.endswith("cold") and kind != "compile":
+                continue
             chosen = range(1, count + 1)
             if most and count > most:  # the first, the last, and some between
                 chosen = sorted({1, count, *(1 + (seed + i) * (count - 1) // most % count for i in range(most))})

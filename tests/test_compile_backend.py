@@ -324,6 +324,26 @@ def test_graphs_are_freed():
     assert gone() is None
 
 
+@pytest.mark.parametrize("splits", [False, True])
+def test_programs_are_unloaded_with_their_functions(splits):
+    def compiles(number):
+        def function(x):
+            return (on_the_host(x * number) if splits else x * number).sin() + x
+
+        compiled(function)(torch.ones(8, device="tpu", requires_grad=True)).sum().backward()
+        del function
+        torch._dynamo.reset()
+        gc.collect()
+        torch.tpu.synchronize()
+        gc.collect()
+        return torch.tpu.compile_cache_stats().loaded, torch.tpu.memory_stats()["allocation.all.current"]
+
+    with torch.tpu.set_cpu_fallback("silent"):
+        loaded = [compiles(2.0 + i) for i in range(5)]
+    assert loaded[2] == loaded[3] == loaded[4]
+    assert bool(counters["tpu"]["splits"]) == splits
+
+
 def test_failed_index_checks_are_told():
     c = compiled(lambda w, i: F.embedding(i, w))
     w = torch.randn(4, 2, device="tpu")

@@ -458,7 +458,27 @@ class Function {
     return miss_(args);
   }
 
+  // `miss` is a method of an object that has this function: a circle, which the garbage collector must see to end it.
+  static void setup(PyHeapTypeObject* heap_type) {
+    static const traverseproc visit_attributes = heap_type->ht_type.tp_traverse;
+    static const inquiry clear_attributes = heap_type->ht_type.tp_clear;
+    heap_type->ht_type.tp_traverse = [](PyObject* self, visitproc visit, void* arg) {
+      if (const Function* f = of(self)) Py_VISIT(f->miss_.ptr());
+      return visit_attributes(self, visit, arg);
+    };
+    heap_type->ht_type.tp_clear = [](PyObject* self) {
+      if (Function* f = of(self)) f->miss_ = py::none();
+      return clear_attributes(self);
+    };
+  }
+
  private:
+  // Null while it is being made.
+  static Function* of(PyObject* self) {
+    auto whole = reinterpret_cast<py::detail::instance*>(self)->get_value_and_holder();
+    return whole.holder_constructed() ? static_cast<Function*>(whole.value_ptr()) : nullptr;
+  }
+
   py::object miss_;
   std::vector<std::shared_ptr<Captured>> graphs_;
 };
@@ -530,7 +550,7 @@ void bind_graph(py::module& m) {
       .def("use_state", &Capture::use_state)
       .def_property("next_draw", &Capture::next_draw, &Capture::set_next_draw)
       .def("abort", &Capture::abort);
-  py::class_<Function>(m, "_GraphFunction", py::dynamic_attr())
+  py::class_<Function>(m, "_GraphFunction", py::dynamic_attr(), py::custom_type_setup(&Function::setup))
       .def(py::init<py::object>())
       .def("add", &Function::add)
       .def("clear", &Function::clear)
