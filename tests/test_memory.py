@@ -100,6 +100,101 @@ def test_out_of_memory_tells_who_has_it():
     assert out.split() == ["told", "told"]
 
 
+TOO_MUCH = """
+    import gc
+    import torch
+    from conftest import compiled
+    mode = "%s"
+    if mode == "deferred":
+        torch.tpu.eager_mode = torch.tpu.EagerMode.DEFER_AND_FUSE
+    elif mode == "blocking":
+        torch.tpu.eager_mode = torch.tpu.EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING
+
+    def mib(n):
+        return torch.randn(int(n * 256), 1024, device="tpu")
+
+    def forward():
+        keep = []
+        for _ in range(20):
+            keep.append(torch.tanh(mib(1)))
+        torch.tpu.synchronize()
+
+    def backward():
+        x = [mib(5).requires_grad_() for _ in range(2)]
+        sum((t * t).sum() for t in x).backward()
+        torch.tpu.synchronize()
+
+    def optimizer(**options):
+        x = [mib(3).requires_grad_() for _ in range(2)]
+        optimizer = torch.optim.AdamW(x, **options)
+        for t in x:
+            t.grad = mib(1.2).repeat(3, 1)[:768]
+        torch.tpu.synchronize()
+        optimizer.step()
+        torch.tpu.synchronize()
+
+    def graph():
+        compiled(lambda x: tuple(x + i for i in range(5)))(mib(3))
+        torch.tpu.synchronize()
+
+    def graph_backward():
+        x = [mib(5).requires_grad_() for _ in range(2)]
+        compiled(lambda x, y: (x * x).sum() + (y * y).sum())(*x).backward()
+        torch.tpu.synchronize()
+
+    def views():
+        x = mib(6)
+        y = x.t() + 1
+        x[::2].add_(y.t()[::2])
+        z = x.t().contiguous()
+        torch.tpu.synchronize()
+
+    def queue():
+        x = torch.randn(512, 512, device="tpu")
+        for _ in range(30):
+            x = torch.tanh(x @ x)
+        keep = [mib(5) + 1 for _ in range(4)]
+        torch.tpu.synchronize()
+
+    def upload():
+        keep = [torch.ones(1024, 1024).to("tpu") for _ in range(5)]
+
+    def check(name, call):
+        gc.collect()
+        torch.tpu.synchronize()
+        before = torch.tpu.memory_allocated()
+        try:
+            call()
+        except torch.OutOfMemoryError as error:
+            lines = str(error).splitlines()
+            assert any("Tried to allocate" in line for line in lines[:2]), (name, lines)
+            assert any("in use" in line and "arrays" in line for line in lines), (name, lines)
+            assert any("float32 [" in line for line in lines), (name, lines)
+        else:
+            raise AssertionError(f"{name}: nothing was told")
+        torch._dynamo.reset()
+        gc.collect()
+        torch.tpu.empty_cache()
+        torch.tpu.synchronize()
+        assert abs(torch.tpu.memory_allocated() - before) < 4096, (name, before, torch.tpu.memory_summary(abbreviated=True))
+        x = torch.arange(6.0, device="tpu")
+        assert (x * x).sum().item() == 55 and torch.tpu.memory_allocated() < 1 << 20, name
+
+    calls = {"forward": forward, "backward": backward, "optimizer": optimizer, "fused": lambda: optimizer(fused=True),
+             "one by one": lambda: optimizer(foreach=False), "graph": graph, "graph's backward": graph_backward, "views": views,
+             "queue": queue, "upload": upload}
+    for name, call in calls.items():
+        check(name, call)
+        check(name, call)
+    print("usable")
+"""
+
+
+@pytest.mark.parametrize("mode", ["strict", "blocking", "deferred"])
+def test_the_device_stays_usable_where_memory_runs_out(mode):
+    assert python_output(TOO_MUCH % mode, TORCH_TPU_HBM_LIMIT="16MiB") == "usable"
+
+
 def test_accelerator_says_the_same():
     x = torch.randn(256, 256, device=DEVICE)
     settle()

@@ -90,10 +90,14 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
 
 
 def empty_cache() -> None:
-    """Gives freed host memory that a CPU plugin's arrays had back to the system (see TORCH_TPU_KEEP_HOST_MEMORY).
+    """Lets go of the gradients that a ``backward()`` which failed has left behind, and gives freed host memory that a CPU
+    plugin's arrays had back to the system (see TORCH_TPU_KEEP_HOST_MEMORY).
 
-    Arrays themselves go back to the plugin as soon as the last tensor over them dies.
+    Arrays themselves go back to the plugin as soon as the last tensor over them dies. After an out of memory error in
+    ``backward()`` call this from the same thread.
     """
+    with torch.enable_grad():  # PyTorch drops what a failed backward has queued in this thread when the next one begins
+        torch.zeros((), device="cpu", requires_grad=True).backward()
     torch._C._accelerator_emptyCache()
 
 
