@@ -1,6 +1,6 @@
 """Training steps in which one call of the plugin fails: run in a process of its own, whose plugin is the mock before a real one.
 
-``python -c "import faults; faults.main(mode, most)"`` tries faults of every kind in one mode, ``most`` of each kind (0: all), and
+``python -c "import faults; faults.main(modes, most)"`` tries faults of every kind in some modes, ``most`` of each kind (0: all), and
 prints what happened. A fault is told once, by an exception at the call or at the next synchronisation, or it is made good, so that the
 step is right all the same. After it the device works, nothing leaks, and a step from a saved state gives the same bits as ever.
 """
@@ -222,13 +222,18 @@ class Trial:
                 self.one(kind, n, RESOURCE_EXHAUSTED if n % 3 == 0 else INTERNAL)
 
 
-def main(mode: str, most: int) -> None:
-    if mode == "deferred":
-        torch.tpu.eager_mode = torch.tpu.EagerMode.DEFER_AND_FUSE
-    if mode == "queued":
-        Mock().delay_us(KINDS["execute"], 200)
-    trial = Trial(mode)
-    trial.all(most)
-    print(mode, "calls:", trial.calls, "faults:", dict(trial.told))
-    print(*trial.complaints, sep="\n")
-    sys.exit(bool(trial.complaints))
+EAGER = {"blocking": torch.tpu.EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING, "deferred": torch.tpu.EagerMode.DEFER_AND_FUSE}
+
+
+def main(modes: str, most: int) -> None:
+    complaints = []
+    for mode in modes.split(","):
+        torch.tpu.eager_mode = EAGER.get(mode, torch.tpu.EagerMode.DEFER_NEVER)
+        Mock().delay_us(KINDS["execute"], 200 if mode == "queued" else 0)
+        torch._dynamo.reset()
+        trial = Trial(mode)
+        trial.all(most)
+        complaints += trial.complaints
+        print(mode, "calls:", trial.calls, "faults:", dict(trial.told))
+    print(*complaints, sep="\n")
+    sys.exit(bool(complaints))

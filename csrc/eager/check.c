@@ -42,25 +42,25 @@ tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_code *code, bool 
   return status;
 }
 
-void tt_checks_add(tt_device *d, tt_value *flag, const tt_code *code) {
+void tt_checks_add(tt_device *d, tt_value *flag, const tt_code *code, pthread_t owner) {
   tt_pending_check *c = tt_malloc(sizeof *c);
   tt_value_retain(flag);
   pthread_mutex_lock(&d->check_lock);
-  *c = (tt_pending_check){flag, code, d->checks};
+  *c = (tt_pending_check){flag, code, owner, d->checks};
   d->checks = c;
   pthread_mutex_unlock(&d->check_lock);
   if (atomic_fetch_add(&d->check_count, 1) >= CHECKS_DRAIN_AT) tt_checks_drain(d);
 }
 
-/* Under check_lock. Takes the failure. */
-static void unseen_put(tt_device *d, tt_status failure) {
-  if (!d->unseen) d->unseen = failure;
+/* Under check_lock. Takes the failure, which may be none. */
+static void unseen_put(tt_device *d, tt_status failure, pthread_t owner) {
+  if (failure && d->unseen_count < TT_MOST_UNSEEN) d->unseen[d->unseen_count++] = (tt_unseen){failure, owner};
   else tt_status_free(failure);
 }
 
-void tt_device_report(tt_device *d, tt_status failure) {
+void tt_device_report(tt_device *d, tt_status failure, pthread_t owner) {
   pthread_mutex_lock(&d->check_lock);
-  unseen_put(d, failure);
+  unseen_put(d, failure, owner);
   pthread_mutex_unlock(&d->check_lock);
 }
 
@@ -80,7 +80,7 @@ void tt_checks_drain(tt_device *d) {
     tt_pending_check *c = oldest_first;
     oldest_first = c->next;
     tt_status status = tt_check_read(d, c->flag, c->code, late);
-    unseen_put(d, status);
+    unseen_put(d, status, c->owner);
     tt_value_release(c->flag);
     free(c);
   }
@@ -89,17 +89,27 @@ void tt_checks_drain(tt_device *d) {
 
 void tt_device_saw(tt_device *d, tt_status failure) {
   pthread_mutex_lock(&d->check_lock);
-  if (d->unseen && !strcmp(tt_status_message(d->unseen), tt_status_message(failure))) {
-    tt_status_free(d->unseen);
-    d->unseen = TT_OK;
+  int kept = 0;
+  for (int i = 0; i < d->unseen_count; i++) {
+    tt_unseen u = d->unseen[i];
+    if (strcmp(tt_status_message(u.failure), tt_status_message(failure))) d->unseen[kept++] = u;
+    else tt_status_free(u.failure);
   }
+  d->unseen_count = kept;
   pthread_mutex_unlock(&d->check_lock);
 }
 
-tt_status tt_device_take_unseen(tt_device *d) {
+tt_status tt_device_take_unseen(tt_device *d, bool only_own) {
+  tt_status first = TT_OK;
   pthread_mutex_lock(&d->check_lock);
-  tt_status status = d->unseen;
-  d->unseen = TT_OK;
+  int kept = 0;
+  for (int i = 0; i < d->unseen_count; i++) {
+    tt_unseen u = d->unseen[i];
+    if (only_own && !pthread_equal(u.owner, pthread_self())) d->unseen[kept++] = u;
+    else if (first) tt_status_free(u.failure);
+    else first = u.failure;
+  }
+  d->unseen_count = kept;
   pthread_mutex_unlock(&d->check_lock);
-  return status;
+  return first;
 }

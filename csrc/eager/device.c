@@ -101,7 +101,7 @@ void tt_device_close(tt_device *d) {
   tt_compiler_stop(d);
   tt_checks_drain(d);
   tt_graph_sweep(d, true);
-  tt_status_free(d->unseen);
+  tt_status_free(tt_device_take_unseen(d, false));
   for (int i = 0; i < TT_NUMBER_CACHE; i++) tt_value_release(d->number_cache[i].value);
   for (size_t i = 0; i < d->plans.capacity; i++) tt_plan_free(d->plans.slots[i]);
   free(d->plans.slots);
@@ -173,7 +173,7 @@ tt_status tt_device_synchronize(tt_device *d) {
   TT_TRY(tt_device_flush(d, TT_FLUSH_SYNCHRONIZE));
   TT_TRY(tt_stream_drain(d));
   tt_checks_drain(d);
-  return tt_device_take_unseen(d);
+  return tt_device_take_unseen(d, false);
 }
 
 void tt_device_set_launch_blocking(tt_device *d, bool on) { atomic_store(&d->launch_blocking, on); }

@@ -254,7 +254,7 @@ static tt_status plan_run(tt_device *d, tt_plan *plan, const tt_call *call, tt_s
   if (!status) {
     status = run_make_outputs(d, p, &r);
     if (!status) {
-      tt_task task = {plan->code, r.inputs, r.input_count, r.donate, r.outputs, r.output_count};
+      tt_task task = {plan->code, r.inputs, r.input_count, r.donate, r.outputs, r.output_count, pthread_self()};
       status = tt_task_launch(d, &task, now);
       if (status) run_drop_outputs(p, &r);
       else run_commit(d, plan, storages, &r, out_results);
@@ -270,7 +270,7 @@ static tt_status plan_run(tt_device *d, tt_plan *plan, const tt_call *call, tt_s
 static tt_status dispatch_blocking(tt_device *d) {
   TT_TRY(tt_stream_drain(d));
   tt_checks_drain(d);
-  return tt_device_take_unseen(d);
+  return tt_device_take_unseen(d, true);
 }
 
 /* A plan was found. Flag held. False, and nothing done, if the plan must be compiled first. */

@@ -1,5 +1,6 @@
 /* What goes wrong, at every place where something can: programs that don't compile, are refused, fail later, or find an
  * index out of range; forked children. Each failure is told once, changes nothing that it need not, and leaks nothing. */
+#include <pthread.h>
 #include <sys/wait.h>
 
 #include "eager/eager_fixture.h"
@@ -204,6 +205,35 @@ MOCK_TEST(who_has_read_a_failure_is_not_told_again, .inline_cost = 1e-9) {
   TT_CHECK_OK(tt_device_synchronize(d));
   TT_CHECK_OK(read_floats(&a, x));
   drop(&failed);
+  drop(&a);
+}
+
+static void *fail_elsewhere(void *argument) {
+  tt_device *d = argument;
+  tensor a = counting(d, 4), failed = CALL(d, "neg", arg(&a));
+  TT_CHECK_OK(tt_device_wait(d, tt_device_submitted(d)));
+  drop(&failed);
+  drop(&a);
+  return NULL;
+}
+
+/* Who waits for each call is told of its own; what others have left is for a synchronisation. */
+MOCK_TEST(blocking_calls_tell_no_other_threads_failure, .inline_cost = 1e-9) {
+  tensor a = counting(d, 4), b = CALL(d, "neg", arg(&a));
+  TT_CHECK_OK(tt_device_synchronize(d));
+  pthread_t thread;
+  mock.fail_nth(TT_MOCK_RESULT, 1);
+  TT_CHECK(!pthread_create(&thread, NULL, fail_elsewhere, d));
+  pthread_join(thread, NULL);
+  tt_device_set_launch_blocking(d, true);
+  drop(&b);
+  b = CALL(d, "neg", arg(&a));
+  mock.fail_nth(TT_MOCK_RESULT, 1);
+  tensor c;
+  CHECK_FAILS(TRY_CALL(d, &c, "exp", arg(&a)), TT_INTERNAL, "aten::exp: execution failed: mock: the program failed");
+  CHECK_FAILS(tt_device_synchronize(d), TT_INTERNAL, "aten::neg: execution failed: mock: the program failed");
+  TT_CHECK_OK(tt_device_synchronize(d));
+  drop(&b);
   drop(&a);
 }
 

@@ -18,7 +18,7 @@ static tt_pjrt_event *flight_take(tt_stream *s, uint64_t *out_number) {
 static void flight_land(tt_device *d, tt_pjrt_event *event, uint64_t number) {
   tt_stream *s = &d->stream;
   tt_status status = tt_event_await(d->client, event);
-  if (status) tt_device_report(d, tt_status_annotate(status, "%s", flight_slot(s, number)->name));
+  if (status) tt_device_report(d, tt_status_annotate(status, "%s", flight_slot(s, number)->name), flight_slot(s, number)->owner);
   pthread_mutex_lock(&s->lock);
   flight_slot(s, number)->end = NULL;
   uint64_t finished = atomic_load_explicit(&s->finished, memory_order_relaxed);
@@ -34,12 +34,12 @@ void tt_flight_add(tt_device *d, const char *name, tt_pjrt_buffer *result) {
   tt_pjrt_event *event = NULL;
   tt_status status = tt_buffer_ready_event(d->client, result, &event);
   if (status) {
-    tt_device_report(d, tt_status_annotate(status, "%s", name));
+    tt_device_report(d, tt_status_annotate(status, "%s", name), pthread_self());
     return;
   }
   while (!tt_stream_has_room(d)) tt_flight_wait_for_one(d); /* rare: dispatch has waited for room */
   pthread_mutex_lock(&s->lock);
-  *flight_slot(s, atomic_load_explicit(&s->submitted, memory_order_relaxed)) = (tt_flight){event, name};
+  *flight_slot(s, atomic_load_explicit(&s->submitted, memory_order_relaxed)) = (tt_flight){event, name, pthread_self()};
   atomic_fetch_add_explicit(&s->submitted, 1, memory_order_release);
   pthread_mutex_unlock(&s->lock);
 }

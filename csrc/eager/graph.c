@@ -396,7 +396,7 @@ static tt_status run_start(tt_graph *g, const tt_graph_args *args, graph_run *r)
   TT_TRY(run_gather(g, args, r));
   tt_status status = run_make_outputs(g, args, r);
   if (status) return status;
-  tt_task task = {g->code->code, r->inputs, r->input_count, r->donate, r->outputs, r->output_count};
+  tt_task task = {g->code->code, r->inputs, r->input_count, r->donate, r->outputs, r->output_count, pthread_self()};
   status = tt_task_launch(g->device, &task, r->now);
   if (status) run_drop_outputs(g, r);
   g->last_run = tt_device_submitted(g->device);
@@ -420,7 +420,7 @@ static tt_status graph_wait_for_launch(tt_graph *g, tt_storage **out_results) {
   tt_device *d = g->device;
   tt_status status = tt_stream_drain(d);
   tt_checks_drain(d);
-  if (!status) status = tt_device_take_unseen(d);
+  if (!status) status = tt_device_take_unseen(d, true);
   for (int i = 0; i < g->result_count && status; i++) tt_storage_destroy(out_results[i]);
   return status;
 }

@@ -247,6 +247,7 @@ typedef struct tt_task {
   bool *donate;
   tt_value **outputs; /* owned references; the flag, if any, last */
   int output_count;
+  pthread_t owner; /* the thread that started it */
 } tt_task;
 
 enum { TT_STREAM_DEPTH = 512 };
@@ -254,6 +255,7 @@ enum { TT_STREAM_DEPTH = 512 };
 typedef struct tt_flight {
   tt_pjrt_event *end; /* null: it is over */
   const char *name;   /* its code's */
+  pthread_t owner;
 } tt_flight;
 
 typedef struct tt_stream {
@@ -303,9 +305,17 @@ typedef struct tt_packed_numbers { /* packs of up to 32 bytes by content */
   tt_value *value;
 } tt_packed_numbers;
 
+typedef struct tt_unseen {
+  tt_status failure;
+  pthread_t owner; /* the thread that started the program */
+} tt_unseen;
+
+enum { TT_MOST_UNSEEN = 16 };
+
 typedef struct tt_pending_check { /* flags of programs that can fail, not yet looked at */
   tt_value *flag;
   const tt_code *code;
+  pthread_t owner;
   struct tt_pending_check *next;
 } tt_pending_check;
 
@@ -453,7 +463,8 @@ struct tt_device {
   pthread_mutex_t check_lock;
   tt_pending_check *checks;
   atomic_int check_count;
-  tt_status unseen; /* the first asynchronous failure that nobody has seen; under check_lock */
+  tt_unseen unseen[TT_MOST_UNSEEN]; /* asynchronous failures that nobody has seen, the oldest first; under check_lock */
+  int unseen_count;
   /* Statistics. These are written under the dispatch flag only (tt_count), and read by anyone. */
   atomic_llong live_bytes, live_values, peak_bytes, total_values;
   atomic_llong requests, hits, inlined, queued, donated;
@@ -490,15 +501,15 @@ static inline void tt_code_note_use(const tt_device *d, tt_code *c) {
 }
 
 /* Remembers the flag of a program that is queued; takes a reference. */
-void tt_checks_add(tt_device *d, tt_value *flag, const tt_code *code);
+void tt_checks_add(tt_device *d, tt_value *flag, const tt_code *code, pthread_t owner);
 /* The failure that a ready flag tells, or TT_OK. `late`: the call is over, so the message names the operator. */
 tt_status tt_check_read(tt_device *d, tt_value *flag, const tt_code *code, bool late) TT_MUST_USE;
-/* Looks at all pending flags whose programs are done; the first failure goes to `unseen`. */
+/* Looks at all pending flags whose programs are done; failures go to `unseen`. */
 void tt_checks_drain(tt_device *d);
-/* Keeps a failure for the next synchronisation, unless one waits there already. Takes it. */
-void tt_device_report(tt_device *d, tt_status failure);
-/* Takes the unseen failure, if any. */
-tt_status tt_device_take_unseen(tt_device *d) TT_MUST_USE;
+/* Keeps a failure for the next synchronisation, which tells the first one. Takes it. */
+void tt_device_report(tt_device *d, tt_status failure, pthread_t owner);
+/* Takes all unseen failures, or all of this thread's, and gives the first. */
+tt_status tt_device_take_unseen(tt_device *d, bool only_own) TT_MUST_USE;
 /* Somebody has been told of this failure. */
 void tt_device_saw(tt_device *d, tt_status failure);
 

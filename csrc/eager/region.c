@@ -108,7 +108,7 @@ static tt_status region_check_inputs(const tt_program *p, tt_storage *const *sto
 /* Ends a region amid calls, which are in order: what fails stays with its results. */
 static void region_cut(tt_device *d, int count, tt_flush_reason reason) {
   tt_status status = tt_region_flush(d, count, reason);
-  if (status) tt_device_report(d, status);
+  if (status) tt_device_report(d, status, pthread_self());
 }
 
 /* Lanes are one kernel that nothing fuses with: in a region of their own they need not be compiled again when what comes
@@ -279,7 +279,7 @@ static tt_status run_start(tt_device *d, tt_region_code *c, region_run *run, con
   }
   int output_count = c->output_count;
   if (c->code->has_check) run->outputs[output_count++] = run->flag;
-  tt_task task = {c->code, run->inputs, run->input_count, run->donate, run->outputs, output_count};
+  tt_task task = {c->code, run->inputs, run->input_count, run->donate, run->outputs, output_count, pthread_self()};
   return tt_task_launch(d, &task, run->now);
 }
 

@@ -96,7 +96,7 @@ static void task_fail(const tt_task *t, tt_status status) {
 
 /* The failure stays with the results, and the next synchronisation tells it. Takes it. */
 static void task_fail_late(tt_device *d, const tt_task *t, tt_status status) {
-  tt_device_report(d, tt_status_clone(status)); /* before a reader can see it */
+  tt_device_report(d, tt_status_clone(status), t->owner); /* before a reader can see it */
   task_fail(t, status);
   tt_status_free(status);
 }
@@ -112,7 +112,7 @@ static void task_run(tt_device *d, const tt_task *t) {
   bool began;
   if (!status) status = tt_task_execute(d, t, true, &began);
   if (status) task_fail_late(d, t, status);
-  else if (t->code->has_check) tt_checks_add(d, t->outputs[t->output_count - 1], t->code);
+  else if (t->code->has_check) tt_checks_add(d, t->outputs[t->output_count - 1], t->code, t->owner);
 }
 
 static void task_hold(tt_value *v) {
@@ -144,6 +144,7 @@ static tt_status task_queue(tt_device *d, const tt_task *t) {
       .donate = tt_malloc((size_t)t->input_count + 1),
       .outputs = tt_malloc((size_t)t->output_count * sizeof(tt_value *)),
       .output_count = t->output_count,
+      .owner = t->owner,
   };
   memcpy(task.donate, t->donate, (size_t)t->input_count);
   for (int i = 0; i < t->input_count; i++) task_hold(task.inputs[i] = t->inputs[i]);
@@ -170,7 +171,7 @@ tt_status tt_task_launch(tt_device *d, const tt_task *t, bool now) {
   if (!t->code->has_check) return TT_OK;
   tt_value *flag = t->outputs[t->output_count - 1];
   if (d->is_cpu) return tt_check_read(d, flag, t->code, false); /* it is there: tell at the call */
-  tt_checks_add(d, flag, t->code);
+  tt_checks_add(d, flag, t->code, t->owner);
   return TT_OK;
 }
 
