@@ -159,7 +159,7 @@ static void run_mark_donations(tt_device *d, run_state *r, const tt_plan *plan, 
 static tt_status run_gather_inputs(tt_device *d, tt_plan *plan, const tt_call *call, tt_storage *const *storages,
                                    run_state *r, bool *out_now) {
   const tt_program *p = plan->runs;
-  *out_now = plan->code->cheap && (!d->is_cpu || tt_device_finished(d, tt_device_submitted(d)));
+  *out_now = plan->code->cheap && tt_stream_is_in_order(&d->stream);
   for (int i = 0; i < p->input_count; i++) {
     tt_value *v = r->inputs[i] = storages[p->input_storages[i]]->value;
     tt_value_state state = tt_value_get_state(v);
@@ -254,7 +254,7 @@ static tt_status plan_run(tt_device *d, tt_plan *plan, const tt_call *call, tt_s
   if (!status) {
     status = run_make_outputs(d, p, &r);
     if (!status) {
-      tt_task task = {plan->code, r.inputs, r.input_count, r.donate, r.outputs, r.output_count, pthread_self()};
+      tt_task task = {plan->code, r.inputs, r.input_count, r.donate, r.outputs, r.output_count, pthread_self(), 0};
       status = tt_task_launch(d, &task, now);
       if (status) run_drop_outputs(p, &r);
       else run_commit(d, plan, storages, &r, out_results);

@@ -279,7 +279,7 @@ static tt_status run_pack(tt_graph *g, const tt_graph_args *args, graph_run *r) 
 static tt_status run_gather(tt_graph *g, const tt_graph_args *args, graph_run *r) {
   tt_device *d = g->device;
   tt_code *code = g->code->code;
-  r->now = code->cheap && (!d->is_cpu || tt_device_finished(d, tt_device_submitted(d)));
+  r->now = code->cheap && tt_stream_is_in_order(&d->stream);
   for (int k = 0; k < g->code->input_count; k++) {
     tt_value *v = g->sources[k] >= 0 ? args->inputs[g->sources[k]]->value : g->constants[k];
     tt_value_state state = tt_value_get_state(v);
@@ -396,7 +396,7 @@ static tt_status run_start(tt_graph *g, const tt_graph_args *args, graph_run *r)
   TT_TRY(run_gather(g, args, r));
   tt_status status = run_make_outputs(g, args, r);
   if (status) return status;
-  tt_task task = {g->code->code, r->inputs, r->input_count, r->donate, r->outputs, r->output_count, pthread_self()};
+  tt_task task = {g->code->code, r->inputs, r->input_count, r->donate, r->outputs, r->output_count, pthread_self(), 0};
   status = tt_task_launch(g->device, &task, r->now);
   if (status) run_drop_outputs(g, r);
   g->last_run = tt_device_submitted(g->device);

@@ -248,12 +248,15 @@ typedef struct tt_task {
   tt_value **outputs; /* owned references; the flag, if any, last */
   int output_count;
   pthread_t owner; /* the thread that started it */
+  uint64_t number; /* in the order of submission */
 } tt_task;
 
 enum { TT_STREAM_DEPTH = 512 };
 
+/* What was submitted, by its number: a task in the queue, or, on a device that computes by itself, a program in flight. */
 typedef struct tt_flight {
-  tt_pjrt_event *end; /* null: it is over */
+  bool over;
+  tt_pjrt_event *end; /* of a program in flight */
   const char *name;   /* its code's */
   pthread_t owner;
 } tt_flight;
@@ -265,16 +268,20 @@ typedef struct tt_stream {
   pthread_cond_t work, done;
   tt_task *ring; /* capacity TT_STREAM_DEPTH */
   int head, count;
-  atomic_ullong submitted, finished; /* tasks, counted for ever; equal when idle */
+  atomic_ullong submitted, finished; /* counted for ever; equal when idle. All below `finished` are over */
+  atomic_int queued; /* tasks in the queue, and the one that runs */
   bool stop;
-  /* Instead of the queue, on a device that computes by itself: ends of programs, by number. */
   tt_flight flights[TT_STREAM_DEPTH];
-  uint64_t flights_taken; /* those below have somebody who waits for them */
+  uint64_t flights_taken; /* programs in flight below this have somebody who waits for them */
 } tt_stream;
 
 void tt_stream_init(tt_device *d);
 void tt_stream_stop(tt_device *d); /* runs what is queued, then joins */
 bool tt_stream_has_room(void *device);
+/* Whether what is started now runs after all that came before. */
+static inline bool tt_stream_is_in_order(const tt_stream *s) { return !atomic_load_explicit(&s->queued, memory_order_acquire); }
+/* Number `number` is over. Under the stream's lock. */
+void tt_stream_finish(tt_stream *s, uint64_t number);
 /* Waits (with the host's hooks) while the queue is full; the dispatch flag must not be held. */
 tt_status tt_stream_wait_for_room(tt_device *d) TT_MUST_USE;
 /* Takes the task's references, on failure too. Waits while the queue is full. */

@@ -241,7 +241,7 @@ typedef struct region_run {
 static tt_status run_gather(tt_device *d, tt_region_code *c, region_run *run) {
   tt_region *r = &d->region;
   run->now = tt_code_get_state(c->code) == TT_CODE_READY && c->code->cheap &&
-             (!d->is_cpu || tt_device_finished(d, tt_device_submitted(d)));
+             tt_stream_is_in_order(&d->stream);
   for (int i = 0; i < c->input_count; i++) {
     tt_value *v = run->inputs[run->input_count++] = r->values[c->inputs[i]];
     if (tt_value_get_state(v) == TT_VALUE_FAILED) return tt_value_failure(v);
@@ -279,7 +279,7 @@ static tt_status run_start(tt_device *d, tt_region_code *c, region_run *run, con
   }
   int output_count = c->output_count;
   if (c->code->has_check) run->outputs[output_count++] = run->flag;
-  tt_task task = {c->code, run->inputs, run->input_count, run->donate, run->outputs, output_count, pthread_self()};
+  tt_task task = {c->code, run->inputs, run->input_count, run->donate, run->outputs, output_count, pthread_self(), 0};
   return tt_task_launch(d, &task, run->now);
 }
 

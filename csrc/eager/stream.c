@@ -175,6 +175,15 @@ tt_status tt_task_launch(tt_device *d, const tt_task *t, bool now) {
   return TT_OK;
 }
 
+void tt_stream_finish(tt_stream *s, uint64_t number) {
+  s->flights[number % TT_STREAM_DEPTH] = (tt_flight){.over = true};
+  uint64_t finished = atomic_load_explicit(&s->finished, memory_order_relaxed);
+  uint64_t submitted = atomic_load_explicit(&s->submitted, memory_order_relaxed);
+  while (finished < submitted && s->flights[finished % TT_STREAM_DEPTH].over) finished++;
+  atomic_store_explicit(&s->finished, finished, memory_order_release);
+  pthread_cond_broadcast(&s->done);
+}
+
 /* ---- the thread --------------------------------------------------------------------------------------------- */
 
 static void *stream_main(void *argument) {
@@ -193,8 +202,8 @@ static void *stream_main(void *argument) {
     task_free(&task);
 
     pthread_mutex_lock(&s->lock);
-    atomic_fetch_add_explicit(&s->finished, 1, memory_order_release);
-    pthread_cond_broadcast(&s->done);
+    tt_stream_finish(s, task.number);
+    atomic_fetch_sub_explicit(&s->queued, 1, memory_order_release);
   }
   pthread_mutex_unlock(&s->lock);
   return NULL;
@@ -312,8 +321,20 @@ tt_status tt_stream_push(tt_device *d, const tt_task *task) {
   }
   /* Rare: dispatch waits for room before it takes the flag. It is held here, so nobody else pushes; the thread takes
    * tasks without it and so always makes room. */
-  while (!tt_stream_has_room(d)) pthread_cond_wait(&s->done, &s->lock);
-  s->ring[(s->head + s->count++) % TT_STREAM_DEPTH] = *task;
+  while (!tt_stream_has_room(d)) {
+    if (d->is_cpu) {
+      pthread_cond_wait(&s->done, &s->lock);
+      continue;
+    }
+    pthread_mutex_unlock(&s->lock); /* it may be programs in flight that take the room */
+    tt_flight_wait_for_one(d);
+    pthread_mutex_lock(&s->lock);
+  }
+  tt_task *place = &s->ring[(s->head + s->count++) % TT_STREAM_DEPTH];
+  *place = *task;
+  place->number = atomic_load_explicit(&s->submitted, memory_order_relaxed);
+  s->flights[place->number % TT_STREAM_DEPTH] = (tt_flight){.over = false};
+  atomic_fetch_add_explicit(&s->queued, 1, memory_order_relaxed);
   atomic_fetch_add_explicit(&s->submitted, 1, memory_order_release);
   pthread_cond_signal(&s->work);
   pthread_mutex_unlock(&s->lock);
