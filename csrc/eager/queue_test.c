@@ -217,6 +217,28 @@ TT_TEST(failures_in_flight_are_told_at_synchronize) {
   mock_end(d);
 }
 
+/* A region waits in the queue for its program to be compiled, while programs are in flight: both are counted, in one order. */
+TT_TEST(regions_are_queued_between_programs_in_flight) {
+  tt_device *d = self_open();
+  tensor a = counting(d, 4);
+  for (int i = 0; i < 1200; i++) {
+    bool defer = i % 3 == 0;
+    TT_CHECK_OK(tt_device_set_defer(d, defer));
+    tensor b = CALL(d, "add.Tensor", arg(&a), ARG_FLOAT(i + 0.5), ARG_ONE), c = CALL(d, defer && i % 2 ? "exp" : "neg", arg(&b));
+    if (i % 50 == 0) INTO(d, &a, "mul.Tensor", arg(&a), ARG_FLOAT(2)); /* may take a's memory: not before its readers */
+    drop(&b);
+    drop(&c);
+  }
+  TT_CHECK_OK(tt_device_set_defer(d, false));
+  TT_CHECK_OK(tt_device_synchronize(d));
+  TT_CHECK(tt_device_finished(d, tt_device_submitted(d)));
+  tt_host_view view;
+  TT_CHECK_OK(tt_storage_map(a.storage, TT_F32, &view));
+  tt_storage_unmap(&view);
+  drop(&a);
+  mock_end(d);
+}
+
 TT_TEST(few_programs_are_in_flight) {
   tt_device *d = self_open();
   tensor a = counting(d, 4);
