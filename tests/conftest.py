@@ -58,7 +58,7 @@ def mock(tmp_path_factory):
     csrc = pathlib.Path(__file__).parent.parent / "csrc"
     sources = [*map(str, (csrc / "pjrt/mock").glob("*.c")), str(csrc / "base/dtype.c")]
     command = [compiler, "-std=c17", "-D_GNU_SOURCE", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{csrc}", "-o", str(library)]
-    subprocess.run([*command, *sources, "-lpthread"], check=True, capture_output=True)
+    subprocess.run([*command, *sources, "-lpthread", "-ldl"], check=True, capture_output=True)
     return str(library)
 
 
