@@ -447,6 +447,9 @@ struct tt_device {
   tt_cache *cache;
   bool is_cpu; /* programs run on the thread that starts them; else the device computes by itself */
   int64_t most_programs, fatal_programs; /* that stay loaded; that the process doesn't survive. INT64_MAX: any number */
+  int64_t most_mappings;                 /* of memory, that the system allows */
+  _Atomic int64_t mappings;              /* at the last count */
+  int64_t counted_programs;              /* and the programs then */
   tt_target target;
   atomic_uchar state; /* tt_device_state */
   atomic_bool launch_blocking, defer, excess_precision;
