@@ -327,6 +327,7 @@ tt_status tt_dispatch(tt_device *d, const tt_call *call, const tt_miss_hook *mis
                       int *out_count) {
   *out_count = 0;
   TT_TRY(tt_device_usable(d));
+  if (call->op->fits) TT_TRY(tt_call_check_numbers(call));
   bool hit = true;
   tt_status status = TT_OK;
   for (;;) {

@@ -110,6 +110,7 @@ tt_status tt_storage_fill(const tt_tensor *t, const tt_number *number, bool *out
     return TT_OK;
   int64_t dims[TT_MAX_RANK];
   for (int i = 0; i < t->rank; i++) dims[i] = t->sizes[perm[i]];
+  TT_TRY(tt_number_check(number, view.dtype));
   TT_TRY(tt_device_usable(s->device));
   tt_value *v = tt_value_create(s->device, TT_HOLDS_SPLAT, &(tt_array_type){t->dtype, t->rank, dims});
   v->splat = *number;

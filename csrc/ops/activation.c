@@ -324,7 +324,7 @@ static void lower_glu_backward(tt_lower *l) {
 
 TT_OP_FAMILY(
     activation,
-    TT_UNARY("relu", relu, TT_TYPES_SAME), TT_POINTWISE("threshold", 1, threshold, TT_TYPES_SAME),
+    TT_UNARY("relu", relu, TT_TYPES_SAME), TT_POINTWISE("threshold", 1, threshold, TT_TYPES_SAME, .fits = 6),
     TT_POINTWISE("threshold_backward", 2, threshold_backward, TT_TYPES_SAME),
     TT_POINTWISE("leaky_relu", 1, leaky_relu, TT_TYPES_SAME),
     TT_POINTWISE("leaky_relu_backward", 2, leaky_relu_backward, TT_TYPES_SAME),

@@ -61,6 +61,16 @@ static hlo_value shift_right(hlo_builder *b, hlo_value x, hlo_value amount) {
   return hlo_shr_arith(b, x, hlo_select(b, is_within(b, amount), amount, most));
 }
 
+/* Bits of integers; PyTorch's words for the others. */
+#define TT_BITS(name)                                                                                              \
+  static hlo_value bits_##name(hlo_builder *b, hlo_value x, hlo_value y) {                                          \
+    if (tt_dtype_is_integral(tt_dtype_of(x))) return hlo_##name(b, x, y);                                               \
+    return hlo_fail(b, TT_NOT_IMPLEMENTED, "\"bitwise_" #name "\" not implemented for '%s'", tt_dtype_scalar_name(tt_dtype_of(x))); \
+  }
+TT_BITS(and)
+TT_BITS(or)
+TT_BITS(xor)
+
 /* ---- rows ---------------------------------------------------------------------------------------------------- */
 
 #define BOTH(name, fn, types) TT_BINARY(name ".Tensor", fn, types), TT_BINARY(name ".Scalar", fn, types)
@@ -81,6 +91,6 @@ TT_OP_FAMILY(
     TT_BINARY("logical_and", hlo_and, TT_TYPES_LOGICAL), TT_BINARY("logical_or", hlo_or, TT_TYPES_LOGICAL),
     TT_BINARY("logical_xor", hlo_xor, TT_TYPES_LOGICAL), TT_UNARY("logical_not", hlo_not, TT_TYPES_LOGICAL),
 
-    THREE("bitwise_and", hlo_and), THREE("bitwise_or", hlo_or), THREE("bitwise_xor", hlo_xor),
+    THREE("bitwise_and", bits_and), THREE("bitwise_or", bits_or), THREE("bitwise_xor", bits_xor),
     TT_UNARY("bitwise_not", hlo_not, TT_TYPES_SAME),
     SHIFT("bitwise_left_shift", "__lshift__", shift_left), SHIFT("bitwise_right_shift", "__rshift__", shift_right));

@@ -219,12 +219,38 @@ static void put_masked(tt_lower *l, int indices, int dim, bool accumulate) {
   tt_result(l, hlo_select(b, mask, accumulate ? hlo_add(b, x, values) : values, x));
 }
 
+/* A number may be of any type, and so may the one element of a tensor that a mask is filled with. */
+static bool is_storable(const tt_lower *l, bool fills_mask) {
+  const tt_tensor *self = tt_tensor_arg_meta(l, 0);
+  if (!tt_arg_is_tensor(l, 2)) return true;
+  const tt_tensor *values = tt_tensor_arg_meta(l, 2);
+  int64_t numel = 1;
+  for (int i = 0; i < values->rank; i++) numel *= values->sizes[i];
+  if (values->dtype == self->dtype || (fills_mask && numel == 1)) return true;
+  hlo_fail(l->b, TT_INVALID_ARGUMENT, "Index put requires the source and destination dtypes match, got %s for the destination and %s for "
+           "the source.", tt_dtype_scalar_name((tt_dtype)self->dtype), tt_dtype_scalar_name((tt_dtype)values->dtype));
+  return false;
+}
+
+/* The values for every selected element; a failure if they don't broadcast to them. */
+static hlo_value spread_values(tt_lower *l, hlo_value values, const selection *s) {
+  if (hlo_failed(l->b)) return values;
+  int rank = tt_rank(values), ahead = s->result_rank - rank;
+  bool fits = ahead >= 0;
+  for (int d = 0; d < rank && fits; d++) fits = tt_size(values, d) == 1 || tt_size(values, d) == s->result_dims[ahead + d];
+  if (fits && is_storable(l, false)) return hlo_broadcast_to(l->b, values, s->result_rank, s->result_dims);
+  if (fits) return HLO_NONE;
+  return hlo_fail(l->b, TT_INVALID_ARGUMENT,
+                  "shape mismatch: value tensor of shape %s cannot be broadcast to indexing result of shape %s",
+                  tt_shape_text(l, rank, tt_dims(values)), tt_shape_text(l, s->result_rank, s->result_dims));
+}
+
 /* Arguments: self, indices, values, accumulate. */
 static void put_values(tt_lower *l, bounds how) {
   bool accumulate = tt_bool_arg(l, 3);
   int mask = lone_mask(l, 1);
   if (mask >= 0) {
-    put_masked(l, 1, mask, accumulate);
+    if (is_storable(l, !accumulate)) put_masked(l, 1, mask, accumulate);
     return;
   }
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
@@ -232,7 +258,7 @@ static void put_values(tt_lower *l, bounds how) {
   bool ok = select_elements(l, self, 1, how, &s);
   hlo_value x = tt_tensor_arg(l, 0);
   if (!ok) s.result_rank = self->rank, memcpy(s.result_dims, self->sizes, (size_t)self->rank * sizeof *self->sizes);
-  hlo_value values = hlo_broadcast_to(l->b, tt_operand(l, 2, tt_elem(x)), s.result_rank, s.result_dims);
+  hlo_value values = spread_values(l, tt_operand(l, 2, tt_elem(x)), &s);
   if (ok) values = write_selected(l, x, values, &s, accumulate);
   else if (accumulate) values = hlo_add(l->b, x, values);
   tt_result(l, values);
@@ -280,6 +306,11 @@ static void lower_gather(tt_lower *l) {
 /* Arguments: self, dim, index. */
 static void lower_index_select(tt_lower *l) {
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
+  tt_dtype dtype = (tt_dtype)tt_tensor_arg_meta(l, 2)->dtype;
+  if (dtype != TT_I64 && dtype != TT_I32) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "index_select(): Expected dtype int32 or int64 for index");
+    return;
+  }
   if (tt_tensor_arg_meta(l, 2)->rank > 1) {
     hlo_fail(l->b, TT_INDEX_ERROR, "index_select(): Index is supposed to be a vector");
     return;
@@ -306,10 +337,10 @@ TT_OP_FAMILY(index,
     TT_ROW("index.Tensor", lower_index, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("_unsafe_index.Tensor", lower_unsafe_index),
     TT_ROW("_unsafe_masked_index", lower_unsafe_masked_index),
-    TT_ROW("index_put", lower_index_put, .flags = TT_OP_CHECKS_INDEX | TT_OP_ALLOW_CPU_SCALAR),
-    TT_ROW("_index_put_impl", lower_index_put_impl, .flags = TT_OP_CHECKS_INDEX | TT_OP_ALLOW_CPU_SCALAR),
+    TT_ROW("index_put", lower_index_put, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART | TT_OP_ALLOW_CPU_SCALAR),
+    TT_ROW("_index_put_impl", lower_index_put_impl, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART | TT_OP_ALLOW_CPU_SCALAR),
     TT_ROW("_unsafe_index_put", lower_unsafe_index_put, .flags = TT_OP_ALLOW_CPU_SCALAR),
     TT_ROW("_unsafe_masked_index_put_accumulate", lower_unsafe_masked_index_put),
-    TT_ROW("gather", lower_gather, .flags = TT_OP_CHECKS_INDEX),
-    TT_ROW("index_select", lower_index_select, .flags = TT_OP_CHECKS_INDEX),
-    TT_ROW("take", lower_take, .flags = TT_OP_CHECKS_INDEX));
+    TT_ROW("gather", lower_gather, .flags = TT_OP_CHECKS_INDEX | TT_OP_ALL_APART),
+    TT_ROW("index_select", lower_index_select, .flags = TT_OP_CHECKS_INDEX | TT_OP_ALL_APART),
+    TT_ROW("take", lower_take, .flags = TT_OP_CHECKS_INDEX | TT_OP_ALL_APART));

@@ -140,4 +140,4 @@ TT_OP_FAMILY(linalg,
   TT_ROW("triangular_solve", lower_triangular_solve),
   TT_ROW("_cholesky_solve_helper", lower_cholesky_solve_helper),
   TT_ROW("cholesky_inverse", lower_cholesky_inverse, .flags = TT_OP_CHECKS_INDEX),
-  TT_ROW("linalg_cross", lower_cross));
+  TT_ROW("linalg_cross", lower_cross, .flags = TT_OP_ALL_APART));

@@ -58,7 +58,10 @@ typedef enum tt_op_flags {
   TT_OP_KNOWN = 1 << 9,            /* refuses all that PyTorch refuses, and from contiguous tensors come contiguous ones: its
                                     * meta kernel need not be asked about such (pointwise rows: always so). With
                                     * TT_OP_OWN_LAYOUT it is never asked: it refuses more than the row */
-  TT_OP_ASK = 1 << 10              /* a pointwise row of which that is not true: PyTorch checks the numbers */
+  TT_OP_ASK = 1 << 10,             /* a pointwise row of which that is not true: PyTorch checks the numbers */
+  TT_OP_APART = 1 << 11,           /* PyTorch refuses to write results where an argument behind the first is */
+  TT_OP_ALL_APART = TT_OP_APART | 1 << 12, /* or where the first one is */
+  TT_OP_DTYPE_OF_OUT = 1 << 13     /* a dtype that is not given is that of out= */
 } tt_op_flags;
 
 struct tt_op {
@@ -72,6 +75,7 @@ struct tt_op {
   uint8_t operands;          /* pointwise: how many leading arguments are promoted and broadcast together */
   uint8_t like;              /* the argument whose layout results follow; 0: the first tensor */
   uint16_t flags;            /* tt_op_flags */
+  uint8_t fits;              /* bit i: number argument i must have a value in the first tensor's dtype (TT_FITS) */
   uint32_t static_numbers;   /* bit i: number argument i is a compile-time constant (part of the key) */
 };
 
@@ -83,6 +87,7 @@ struct tt_op {
 #define TT_POINTWISE(NAME, N, FN, ...) {.name = NAME, .pointwise = FN, .operands = N, .types = __VA_ARGS__}
 #define TT_FOREACH(NAME, ...) {.name = NAME, .each = __VA_ARGS__}
 #define TT_STATIC(i) (1u << (i))
+#define TT_FITS(i) .fits = 1u << (i)
 
 /* A family: one file csrc/ops/<family>.c defines its rows at its end. */
 typedef struct tt_op_family {
@@ -99,6 +104,9 @@ int tt_op_family_count(void);
 const tt_op_family *tt_op_family_get(int index);
 bool tt_op_is_pointwise(const tt_op *op);
 bool tt_op_is_known(const tt_op *op);
+/* Refuses a number that a tensor of this dtype can't hold; all those of a call whose row asks for it. */
+tt_status tt_number_check(const tt_number *n, tt_dtype dtype) TT_MUST_USE;
+tt_status tt_call_check_numbers(const tt_call *call) TT_MUST_USE;
 /* The row of a functional overload, or null. */
 const tt_op *tt_op_find(const char *name);
 
@@ -192,6 +200,8 @@ tt_arena *tt_kept_arena(tt_lower *l);
 
 /* The name that PyTorch's messages use: "Float", "Long", ... */
 const char *tt_dtype_scalar_name(tt_dtype dtype);
+/* "[2, 3]", in the builder's arena. */
+const char *tt_shape_text(const tt_lower *l, int rank, const int64_t *dims);
 /* PyTorch's cast on the CPU: float to int truncates (what does not fit becomes what x86 makes of it), anything to bool is
  * != 0, complex to real drops the imaginary part. */
 hlo_value tt_cast(tt_lower *l, hlo_value x, tt_dtype dtype);

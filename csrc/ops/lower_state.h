@@ -93,7 +93,5 @@ void tt_layout_choose(const tt_lower *l, int result, const hlo_type *type, int64
 /* ---- common.c ---- */
 /* The dtype that a number has when nothing else decides. */
 tt_dtype tt_number_dtype(const tt_lower *l, const tt_number *n);
-/* "[2, 3]", in the builder's arena. */
-const char *tt_shape_text(const tt_lower *l, int rank, const int64_t *dims);
 
 #endif

@@ -159,5 +159,5 @@ enum { PAD = TT_OP_CHANNELS_LAST | TT_OP_OWN_LAYOUT };
   TT_ROW(#name #spatial "d", lower_##name##spatial##d, .flags = PAD),              \
   TT_ROW(#name #spatial "d_backward", lower_##name##spatial##d_backward, .flags = PAD, .like = 1),
 TT_OP_FAMILY(pad, PADS(TT_X)
-  TT_ROW("constant_pad_nd", lower_constant_pad, .flags = TT_OP_CHANNELS_LAST));
+  TT_ROW("constant_pad_nd", lower_constant_pad, .flags = TT_OP_CHANNELS_LAST, TT_FITS(2)));
 #undef TT_X

@@ -536,9 +536,9 @@ static void lower_frexp(tt_lower *l) {
 
 TT_OP_FAMILY(
     pointwise,
-    TT_POINTWISE("add.Tensor", 2, add, TT_TYPES_SAME), TT_POINTWISE("add.Scalar", 2, add, TT_TYPES_SAME),
-    TT_POINTWISE("sub.Tensor", 2, sub, TT_TYPES_SAME), TT_POINTWISE("sub.Scalar", 2, sub, TT_TYPES_SAME),
-    TT_POINTWISE("rsub.Tensor", 2, rsub, TT_TYPES_SAME), TT_POINTWISE("rsub.Scalar", 2, rsub, TT_TYPES_SAME),
+    TT_POINTWISE("add.Tensor", 2, add, TT_TYPES_SAME, TT_FITS(2)), TT_POINTWISE("add.Scalar", 2, add, TT_TYPES_SAME),
+    TT_POINTWISE("sub.Tensor", 2, sub, TT_TYPES_SAME, TT_FITS(2)), TT_POINTWISE("sub.Scalar", 2, sub, TT_TYPES_SAME),
+    TT_POINTWISE("rsub.Tensor", 2, rsub, TT_TYPES_SAME, TT_FITS(2)), TT_POINTWISE("rsub.Scalar", 2, rsub, TT_TYPES_SAME),
     TT_BINARY("mul.Tensor", hlo_mul, TT_TYPES_SAME), TT_BINARY("mul.Scalar", hlo_mul, TT_TYPES_SAME),
     TT_BINARY("div.Tensor", hlo_div, TT_TYPES_FLOAT), TT_BINARY("div.Scalar", hlo_div, TT_TYPES_FLOAT),
     TT_POINTWISE("div.Tensor_mode", 2, div_mode, TT_TYPES_RAW),
@@ -550,12 +550,12 @@ TT_OP_FAMILY(
     TT_POINTWISE("remainder.Scalar_Tensor", 2, remainder_, TT_TYPES_SAME),
     TT_POINTWISE("fmod.Tensor", 2, fmod_, TT_TYPES_SAME), TT_POINTWISE("fmod.Scalar", 2, fmod_, TT_TYPES_SAME),
     TT_POINTWISE("gcd", 2, gcd, TT_TYPES_SAME), TT_POINTWISE("lcm", 2, lcm, TT_TYPES_SAME),
-    TT_POINTWISE("pow.Tensor_Scalar", 2, pow_static, TT_TYPES_SAME, .static_numbers = TT_STATIC(1)),
+    TT_POINTWISE("pow.Tensor_Scalar", 2, pow_static, TT_TYPES_SAME, .static_numbers = TT_STATIC(1), TT_FITS(1)),
     TT_POINTWISE("pow.Tensor_Tensor", 2, pow_, TT_TYPES_SAME), TT_POINTWISE("pow.Scalar", 2, pow_, TT_TYPES_SAME),
     TT_POINTWISE("ldexp.Tensor", 2, ldexp_, TT_TYPES_FLOAT),
     TT_POINTWISE("lerp.Scalar", 2, lerp_scalar, TT_TYPES_SAME),
     TT_POINTWISE("lerp.Tensor", 3, lerp_tensor, TT_TYPES_SAME),
-    TT_POINTWISE("addcmul", 3, addcmul, TT_TYPES_SAME), TT_POINTWISE("addcdiv", 3, addcdiv, TT_TYPES_SAME),
+    TT_POINTWISE("addcmul", 3, addcmul, TT_TYPES_SAME, TT_FITS(3)), TT_POINTWISE("addcdiv", 3, addcdiv, TT_TYPES_SAME, TT_FITS(3)),
 
     TT_UNARY("neg", neg, TT_TYPES_SAME), TT_UNARY("abs", tt_abs, TT_TYPES_REAL),
     TT_UNARY("sign", sign_of_real, TT_TYPES_SAME), TT_UNARY("sgn", sign, TT_TYPES_SAME),
@@ -569,11 +569,11 @@ TT_OP_FAMILY(
 
     TT_BINARY("maximum", hlo_max, TT_TYPES_SAME), TT_BINARY("minimum", hlo_min, TT_TYPES_SAME),
     TT_POINTWISE("fmax", 2, fmax_, TT_TYPES_SAME), TT_POINTWISE("fmin", 2, fmin_, TT_TYPES_SAME),
-    TT_POINTWISE("clamp", 3, clamp, TT_TYPES_SAME), TT_POINTWISE("clamp.Tensor", 3, clamp, TT_TYPES_SAME),
-    TT_POINTWISE("clamp_min", 2, clamp_min, TT_TYPES_SAME), TT_BINARY("clamp_min.Tensor", tt_at_least, TT_TYPES_SAME),
-    TT_POINTWISE("clamp_max", 2, clamp_max, TT_TYPES_SAME), TT_BINARY("clamp_max.Tensor", tt_at_most, TT_TYPES_SAME),
+    TT_POINTWISE("clamp", 3, clamp, TT_TYPES_SAME, .fits = 6), TT_POINTWISE("clamp.Tensor", 3, clamp, TT_TYPES_SAME),
+    TT_POINTWISE("clamp_min", 2, clamp_min, TT_TYPES_SAME, TT_FITS(1)), TT_BINARY("clamp_min.Tensor", tt_at_least, TT_TYPES_SAME),
+    TT_POINTWISE("clamp_max", 2, clamp_max, TT_TYPES_SAME, TT_FITS(1)), TT_BINARY("clamp_max.Tensor", tt_at_most, TT_TYPES_SAME),
     TT_POINTWISE("where.self", 3, where, TT_TYPES_RAW),
-    TT_POINTWISE("masked_fill.Scalar", 2, masked_fill, TT_TYPES_RAW, .flags = TT_OP_ASK),
+    TT_POINTWISE("masked_fill.Scalar", 2, masked_fill, TT_TYPES_RAW, .flags = TT_OP_ASK, TT_FITS(2)),
     TT_POINTWISE("masked_fill.Tensor", 2, masked_fill, TT_TYPES_RAW, .flags = TT_OP_ASK),
     TT_POINTWISE("nan_to_num", 1, nan_to_num, TT_TYPES_SAME),
 
@@ -581,6 +581,6 @@ TT_OP_FAMILY(
     TT_UNARY("angle", angle, TT_TYPES_FLOAT_REAL), TT_POINTWISE("complex", 2, complex_, TT_TYPES_RAW),
     TT_POINTWISE("polar", 2, polar, TT_TYPES_RAW),
 
-    TT_ROW("fill.Scalar", lower_fill, .flags = TT_OP_PRESERVE),
+    TT_ROW("fill.Scalar", lower_fill, .flags = TT_OP_PRESERVE, TT_FITS(1)),
     TT_ROW("fill.Tensor", lower_fill, .flags = TT_OP_PRESERVE | TT_OP_ALLOW_CPU_SCALAR),
     TT_ROW("zero", lower_zero, .flags = TT_OP_PRESERVE), TT_ROW("frexp.Tensor", lower_frexp, .flags = TT_OP_PRESERVE));

@@ -393,11 +393,11 @@ static void lower_hash_tensor(tt_lower *l) {
 }
 
 TT_OP_FAMILY(reduce,
-    TT_ROW("sum", lower_sum_all, .flags = TT_OP_KNOWN),
-    TT_ROW("sum.dim_IntList", lower_sum, .flags = TT_OP_KNOWN),
-    TT_ROW("nansum", lower_nansum),
-    TT_ROW("prod", lower_prod_all),
-    TT_ROW("prod.dim_int", lower_prod),
+    TT_ROW("sum", lower_sum_all, .flags = TT_OP_KNOWN | TT_OP_DTYPE_OF_OUT),
+    TT_ROW("sum.dim_IntList", lower_sum, .flags = TT_OP_KNOWN | TT_OP_DTYPE_OF_OUT),
+    TT_ROW("nansum", lower_nansum, .flags = TT_OP_DTYPE_OF_OUT),
+    TT_ROW("prod", lower_prod_all, .flags = TT_OP_DTYPE_OF_OUT),
+    TT_ROW("prod.dim_int", lower_prod, .flags = TT_OP_DTYPE_OF_OUT),
     TT_ROW("mean", lower_mean_all, .flags = TT_OP_KNOWN),
     TT_ROW("mean.dim", lower_mean, .flags = TT_OP_KNOWN),
     TT_ROW("count_nonzero", lower_count_nonzero),

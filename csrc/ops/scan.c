@@ -292,8 +292,8 @@ static void lower_logcumsumexp(tt_lower *l) {
 }
 
 TT_OP_FAMILY(scan,
-    TT_ROW("cumsum", lower_cumsum),
-    TT_ROW("cumprod", lower_cumprod),
+    TT_ROW("cumsum", lower_cumsum, .flags = TT_OP_DTYPE_OF_OUT),
+    TT_ROW("cumprod", lower_cumprod, .flags = TT_OP_DTYPE_OF_OUT),
     TT_ROW("cummax", lower_cummax),
     TT_ROW("cummin", lower_cummin),
     TT_ROW("logcumsumexp", lower_logcumsumexp),

@@ -140,12 +140,27 @@ static tt_status_code wrong_slice(tt_lower *l, slices_of what, int rank, int dim
   return what == OF_ADD && rank > 1 ? TT_INVALID_ARGUMENT : TT_INDEX_ERROR;
 }
 
+static bool slices_have_dtypes(tt_lower *l, slices_of what) {
+  tt_dtype self = dtype_of(l, 0), index = dtype_of(l, 2), source = dtype_of(l, 3);
+  if (index != TT_I64 && (index != TT_I32 || what == OF_COPY)) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s_(): Expected dtype %s for index but got: %s", l->op->name,
+             what == OF_COPY ? "int64" : "int32/int64", tt_dtype_scalar_name(index));
+  } else if (self != source) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT,
+             what == OF_COPY ? "%s_(): self and source expected to have the same dtype, but got (self) %s and (source) %s"
+                             : "%s_(): self (%s) and source (%s) must have the same scalar type",
+             l->op->name, tt_dtype_scalar_name(self), tt_dtype_scalar_name(source));
+  }
+  return !hlo_failed(l->b);
+}
+
 /* Arguments: self, dim, index, source. False if the source does not fit. */
 static bool slices(tt_lower *l, slices_of what, hlo_value *x, hlo_value *index, hlo_value *source, int *dim) {
+  if (!slices_have_dtypes(l, what)) return false;
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
   *x = tt_at_least_1d(l, tt_tensor_arg(l, 0));
   *index = tt_at_least_1d(l, tt_tensor_arg(l, 2));
-  *source = tt_at_least_1d(l, tt_operand(l, 3, tt_elem(*x)));
+  *source = tt_at_least_1d(l, tt_tensor_arg(l, 3));
   *dim = tt_dim_arg(l, 1, self->rank);
   int64_t dims[TT_MAX_RANK];
   memcpy(dims, tt_dims(*x), (size_t)tt_rank(*x) * sizeof *dims);
@@ -211,8 +226,13 @@ static void lower_put(tt_lower *l) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "put_(): Expected a long tensor for index, but got %s", tt_dtype_scalar_name(dtype_of(l, 1)));
     return;
   }
+  if (dtype_of(l, 2) != dtype_of(l, 0)) {
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "put_(): self and source expected to have the same dtype, but got self.dtype = %s and "
+             "source.dtype = %s", tt_dtype_scalar_name(dtype_of(l, 0)), tt_dtype_scalar_name(dtype_of(l, 2)));
+    return;
+  }
   hlo_value x = tt_flatten(l, tt_tensor_arg(l, 0)), index = tt_flatten(l, tt_tensor_arg(l, 1));
-  hlo_value source = tt_flatten(l, tt_operand(l, 2, tt_elem(x)));
+  hlo_value source = tt_flatten(l, tt_tensor_arg(l, 2));
   if (tt_numel(source) != tt_numel(index)) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "put_(): Expected source and index to have the same number of elements, "
              "but got source.numel() = %lld, index.numel() = %lld", (long long)tt_numel(source),
@@ -301,18 +321,18 @@ static void lower_nonzero_static(tt_lower *l) {
 }
 
 TT_OP_FAMILY(scatter,
-    TT_ROW("scatter.src", lower_scatter, .flags = TT_OP_CHECKS_INDEX),
-    TT_ROW("scatter.value", lower_scatter, .flags = TT_OP_CHECKS_INDEX),
-    TT_ROW("scatter.reduce", lower_scatter_reduce, .flags = TT_OP_CHECKS_INDEX),
-    TT_ROW("scatter.value_reduce", lower_scatter_reduce, .flags = TT_OP_CHECKS_INDEX),
-    TT_ROW("scatter_add", lower_scatter_add, .flags = TT_OP_CHECKS_INDEX),
-    TT_ROW("scatter_reduce.two", lower_scatter_reduce_two, .flags = TT_OP_CHECKS_INDEX),
-    TT_ROW("index_add", lower_index_add, .flags = TT_OP_CHECKS_INDEX),
-    TT_ROW("index_copy", lower_index_copy, .flags = TT_OP_CHECKS_INDEX),
-    TT_ROW("index_reduce", lower_index_reduce, .flags = TT_OP_CHECKS_INDEX),
-    TT_ROW("index_fill.int_Scalar", lower_index_fill, .flags = TT_OP_CHECKS_INDEX),
+    TT_ROW("scatter.src", lower_scatter, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART),
+    TT_ROW("scatter.value", lower_scatter, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART, TT_FITS(3)),
+    TT_ROW("scatter.reduce", lower_scatter_reduce, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART),
+    TT_ROW("scatter.value_reduce", lower_scatter_reduce, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART),
+    TT_ROW("scatter_add", lower_scatter_add, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART),
+    TT_ROW("scatter_reduce.two", lower_scatter_reduce_two, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART),
+    TT_ROW("index_add", lower_index_add, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART),
+    TT_ROW("index_copy", lower_index_copy, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART),
+    TT_ROW("index_reduce", lower_index_reduce, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART),
+    TT_ROW("index_fill.int_Scalar", lower_index_fill, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART, TT_FITS(3)),
     TT_ROW("index_fill.int_Tensor", lower_index_fill, .flags = TT_OP_CHECKS_INDEX | TT_OP_ALLOW_CPU_SCALAR),
-    TT_ROW("put", lower_put, .flags = TT_OP_CHECKS_INDEX | TT_OP_PRESERVE | TT_OP_OWN_LAYOUT),
+    TT_ROW("put", lower_put, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART | TT_OP_PRESERVE | TT_OP_OWN_LAYOUT),
     TT_ROW("masked_scatter", lower_masked_scatter, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("masked_scatter_backward", lower_masked_scatter_backward),
     TT_ROW("nonzero_static", lower_nonzero_static, .flags = TT_OP_OWN_LAYOUT));

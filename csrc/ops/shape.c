@@ -393,7 +393,7 @@ TT_OP_FAMILY(shape,
   TT_ROW("copy", lower_copy, .flags = TT_OP_PRESERVE | TT_OP_ALLOW_CPU_SCALAR),
   TT_ROW("view_copy", lower_view_copy, .flags = TT_OP_KNOWN | TT_OP_OWN_LAYOUT), /* of any strides, as on the CPU */
   TT_ROW("_reshape_copy", lower_view_copy),
-  TT_ROW("cat", lower_cat, .flags = TT_OP_CHANNELS_LAST | TT_OP_KNOWN),
+  TT_ROW("cat", lower_cat, .flags = TT_OP_CHANNELS_LAST | TT_OP_KNOWN | TT_OP_APART),
   TT_ROW("stack", lower_stack),
   TT_ROW("_stack", lower_stack),
   TT_ROW("split_with_sizes_copy", lower_split_with_sizes_copy),

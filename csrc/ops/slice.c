@@ -1,6 +1,7 @@
 /* Triangles, diagonals, and what writes into parts of an array: the gradients of select, slice, diagonal and unfold and
  * the *_scatter operators. */
 #include "ops/array.h"
+#include "ops/pieces.h"
 
 #include <string.h>
 
@@ -176,11 +177,23 @@ static void range_backward(tt_lower *l, range_fn parse) {
   if (parse(l, 2, tt_rank(base), tt_dims(base), &r)) tt_result(l, put_range(l, base, grad, &r, true));
 }
 
+static void check_source(tt_lower *l, hlo_value base, hlo_value source, const range *r, bool lacks_dim) {
+  int64_t sizes[TT_MAX_RANK];
+  int rank = 0;
+  for (int i = 0; i < tt_rank(base); i++)
+    if (i != r->dim || !lacks_dim) sizes[rank++] = i == r->dim ? r->count : tt_size(base, i);
+  if (hlo_failed(l->b) || (tt_rank(source) == rank && !memcmp(tt_dims(source), sizes, (size_t)rank * sizeof *sizes))) return;
+  hlo_fail(l->b, TT_INVALID_ARGUMENT, "expected src to have a size equal to the slice of self. src size = %s, slice size = %s",
+           tt_sizes_text(l, tt_rank(source), tt_dims(source)), tt_sizes_text(l, rank, sizes));
+}
+
 /* Arguments: self, src, then what the range needs. */
 static void range_scatter(tt_lower *l, range_fn parse) {
   hlo_value base = tt_tensor_arg(l, 0), source = tt_operand(l, 1, tt_elem(base));
   range r;
-  if (parse(l, 2, tt_rank(base), tt_dims(base), &r)) tt_result(l, put_range(l, base, source, &r, false));
+  if (!parse(l, 2, tt_rank(base), tt_dims(base), &r)) return;
+  check_source(l, base, source, &r, parse == selected);
+  tt_result(l, put_range(l, base, source, &r, false));
 }
 
 static void lower_select_backward(tt_lower *l) { range_backward(l, selected); }

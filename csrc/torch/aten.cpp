@@ -78,6 +78,7 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef sizes, std::o
 
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   at::native::checkSetStorage(self, source, offset, sizes, strides);
+  if (strides.data()) at::detail::computeStorageNbytes(sizes, strides, self.itemsize(), static_cast<size_t>(offset));  // refuses negative ones
   auto* impl = self.unsafeGetTensorImpl();
   impl->set_storage_offset(offset);
   if (strides.data()) impl->set_sizes_and_strides(sizes, strides);
@@ -140,9 +141,21 @@ bool fill_at_once(const at::Tensor& self, const c10::Scalar& value) {
   return done;
 }
 
+// One element for all that an expanded dimension repeats: they get the same.
+at::Tensor unexpanded(const at::Tensor& t) {
+  c10::DimVector sizes(t.sizes());
+  for (int64_t d = 0; d < t.dim(); d++)
+    if (t.stride(d) == 0) sizes[d] = std::min<int64_t>(sizes[d], 1);
+  return at::native::as_strided_tensorimpl(t, sizes, t.strides(), std::nullopt);
+}
+
 at::Tensor& fill_scalar(at::Tensor& self, const c10::Scalar& value) {
   static const Typed<at::Tensor&(at::Tensor&, const c10::Scalar&)> kernel(binding_behind("fill_.Scalar"));
-  return fill_at_once(self, value) ? self : kernel(self, value);
+  if (fill_at_once(self, value)) return self;
+  if (self.is_non_overlapping_and_dense()) return kernel(self, value);
+  at::Tensor once = unexpanded(self);
+  kernel(once, value);
+  return self;
 }
 
 at::Tensor& zero(at::Tensor& self) { return fill_scalar(self, 0); }

@@ -73,6 +73,7 @@ void Call::put(const IValue& v, In kind) {
         return put_list(TT_ARG_NUMBERS, numbers, &tt_arg::numbers);
       }
       auto& own = tensor_lists_.emplace_front();
+      lists_.push_back(&v);
       for (const IValue& item : v.toListRef()) {
         const bool given = !item.isNone() && item.toTensor().defined();
         if (given && item.toTensor().device().type() != kType) wrong_device(item.toTensor());
@@ -108,10 +109,18 @@ void Call::put_write(const at::Tensor& t) {
   if (!t.is_non_overlapping_and_dense()) at::assert_no_internal_overlap(t);
   writes_.push_back(view_of(t));
   outs_.push_back(&t);
-  if (!b.pointwise_) return;
   for (int i = 0; i < call_.arg_count; i++)
-    if (args_[i].kind == TT_ARG_TENSOR && args_[i].tensor.storage == writes_.back().storage)
-      at::assert_no_partial_overlap(t, *tensors_[i]);
+    if (args_[i].kind == TT_ARG_TENSOR && args_[i].tensor.storage == writes_.back().storage) check_overlap(t, *tensors_[i], i);
+  if (b.row_->flags & TT_OP_APART)
+    for (const IValue* list : lists_)
+      for (const IValue& item : list->toListRef())
+        if (!item.isNone() && item.toTensor().defined()) check_overlap(t, item.toTensor(), 1);
+}
+
+void Call::check_overlap(const at::Tensor& written, const at::Tensor& argument, int position) const {
+  const int apart = position ? TT_OP_APART : TT_OP_ALL_APART;
+  if ((b.row_->flags & apart) == apart) at::assert_no_overlap(written, argument);
+  else if (b.pointwise_ || b.row_->flags & TT_OP_APART) at::assert_no_partial_overlap(written, argument);
 }
 
 // ---- a new kind of call: PyTorch's meta kernel checks it and knows the results' layouts --------------------------------
@@ -233,11 +242,22 @@ void Call::write_outs() {
   for (const at::Tensor* out : outs_) write_out(take(), *out);
 }
 
+// An out= that is an argument of an elementwise operator keeps its shape.
+bool Call::reads_what_it_writes() const {
+  for (int i = 0; i < call_.arg_count && b.pointwise_; i++)
+    if (args_[i].kind == TT_ARG_TENSOR && tensors_[i]->is_same(*outs_[0])) return true;
+  return false;
+}
+
 void Call::run() {
   if (b.row_->flags & TT_OP_RNG) next(TT_ARG_RNG).rng = generator_advance(generator_);
   call_.op = b.row_;
   call_.args = args_;
   call_.default_dtype = dtype_of(c10::get_default_dtype_as_scalartype());
+  if (b.out_dtype_ >= 0 && args_[b.out_dtype_].kind == TT_ARG_NONE) {
+    args_[b.out_dtype_].kind = TT_ARG_DTYPE;
+    args_[b.out_dtype_].i = writes_[0].dtype;
+  }
   if (b.row_->flags & (TT_OP_MATMUL | TT_OP_CONV))
     call_.precision = static_cast<uint8_t>(precision_of(b.row_->flags & TT_OP_CONV ? Product::Conv : Product::Matmul));
   call_.writes = writes_.data();
@@ -256,7 +276,7 @@ void Call::run() {
     check(status);
     return write_outs();
   }
-  if (C10_UNLIKELY(status && b.is_out_ && tt_status_get_code(status) == TT_INVALID_ARGUMENT)) {
+  if (C10_UNLIKELY(status && b.is_out_ && tt_status_get_code(status) == TT_INVALID_ARGUMENT && !reads_what_it_writes())) {
     tt_status_free(status);
     call_.write_count = 0;
     check(dispatch(false));

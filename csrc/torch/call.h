@@ -66,11 +66,13 @@ class Call {
   }
   template <class List, class Member>
   void put_list(tt_arg_kind kind, const List& list, const Member* tt_arg::* where);
+  void check_overlap(const at::Tensor& written, const at::Tensor& argument, int position) const;
   [[noreturn]] void wrong_device(const at::Tensor& t) const;
   tt_status dispatch(bool with_meta);
   tt_status miss(tt_miss_hint* hint);
   void note_layout(const c10::IValue& v, tt_miss_hint* hint);
   void write_outs();
+  bool reads_what_it_writes() const;
 
   const Binding& b;
   const void* source_;
@@ -78,6 +80,7 @@ class Call {
   tt_call call_{};
   tt_arg args_[Binding::kArgs];
   const at::Tensor* tensors_[Binding::kArgs];  // those that are arguments, by position
+  c10::SmallVector<const c10::IValue*, 2> lists_;  // of tensors, of a stack
   c10::SmallVector<tt_tensor, 4> writes_;
   c10::SmallVector<const at::Tensor*, 4> outs_;
   at::Generator generator_;

@@ -1,5 +1,6 @@
 // Copies between host and device, and what reads single numbers.
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/from_blob.h>
@@ -95,6 +96,7 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
     (void)src.expand(self.sizes());
     return self;
   }
+  if (to && from && storage_of(self) == storage_of(src)) at::assert_no_partial_overlap(self, src);
   if (to && from && same_bytes(self, src) && is_whole(self) && is_whole(src))
     tt_storage_share(storage_of(self), storage_of(src));
   else if (to && from) copy_between_devices(self, src, non_blocking);

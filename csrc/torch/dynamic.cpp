@@ -1,6 +1,7 @@
 // Operators whose result's shape depends on data: the count is computed on the device and read once, then the result has
 // a known size.
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/count_nonzero.h>
@@ -29,14 +30,15 @@ T read_for_shape(const at::Tensor& number) {
 
 at::Tensor nonzero_of(const at::Tensor& self) {
   const int64_t count = self.numel() ? read_for_shape<int64_t>(at::count_nonzero(self)) : 0;
-  if (count == 0 || self.dim() == 0) return empty({count, self.dim()}, at::kLong);
   // The layout of CPU's result: one dimension's coordinates after the other.
-  return at::nonzero_static(self, count).t().contiguous().as_strided({count, self.dim()}, {1, count});
+  const at::Tensor rows = count && self.dim() ? at::nonzero_static(self, count).t().contiguous() : empty({count, self.dim()}, at::kLong);
+  return rows.as_strided({count, self.dim()}, {1, count});
 }
 
 at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
   TORCH_CHECK(out.scalar_type() == at::kLong, "nonzero: Expected out tensor to have scalar type Long but got scalar type ",
               out.scalar_type());
+  at::assert_no_overlap(out, self);
   write_out(nonzero_of(self), out);
   return out;
 }
@@ -50,6 +52,8 @@ at::Tensor select_masked(const at::Tensor& self, const at::Tensor& mask) {
 
 at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at::Tensor& out) {
   TORCH_CHECK(self.scalar_type() == out.scalar_type(), "masked_select(): self and result must have the same scalar type");
+  at::assert_no_overlap(out, self);
+  at::assert_no_overlap(out, mask);
   write_out(select_masked(self, mask), out);
   return out;
 }

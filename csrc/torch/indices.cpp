@@ -39,6 +39,8 @@ c10::IValue resolve_indices(const at::Tensor& self, const c10::IValue& indices) 
       dim++;
       continue;
     }
+    if (t.scalar_type() == at::kByte)
+      TORCH_WARN("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.");
     check_shape(self, t, dim, i);
     if (t.device().type() == kType) check(tt_device_flush(device(), TT_FLUSH_DATA));
     const at::Tensor at_true = at::nonzero(t.cpu());

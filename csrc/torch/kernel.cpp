@@ -109,6 +109,7 @@ Binding::Binding(const tt_op* row, const c10::OperatorHandle& op) : row_(row), o
     if (!a.is_out()) {
       args_.push_back(input_kind(a));
       if (args_.back() == In::Tensors && a.name() == "indices") indices_ = i;
+      if (args_.back() == In::Dtype && is_out_ && row->flags & TT_OP_DTYPE_OF_OUT) out_dtype_ = static_cast<int>(args_.size()) - 1;
     }
   }
   for (const auto& r : schema.returns()) {
@@ -127,7 +128,13 @@ void Binding::run_boxed(Stack* stack) const {
   IValue* in = stack->data() + (stack->size() - static_cast<size_t>(total_));
   if (indices_ >= 0) {
     IValue resolved = resolve_indices(in[0].toTensor(), in[indices_]);
-    if (!resolved.isNone()) in[indices_] = std::move(resolved);
+    if (!resolved.isNone()) {
+      in[indices_] = std::move(resolved);
+      // What goes where masks are true is filled in if it is one element, which may have any dtype.
+      IValue* values = indices_ + 2 < total_ ? &in[indices_ + 1] : nullptr;
+      if (values && values->isTensor() && values->toTensor().numel() == 1 && !in[indices_ + 2].toBool())
+        *values = values->toTensor().to(in[0].toTensor().scalar_type());
+    }
   }
   const c10::ArrayRef<IValue> all(in, static_cast<size_t>(total_));
   Call call(*this, &all, [](const void* source, Stack& out) {
@@ -137,9 +144,16 @@ void Binding::run_boxed(Stack* stack) const {
   for (int position : writes_) {
     if (in[position].isTensor()) call.put_write(in[position].toTensor());
     else
-      for (const IValue& t : in[position].toListRef()) call.put_write(t.toTensor());
+      for (const IValue& t : in[position].toListRef()) {
+        if (t.toTensor().is_inference()) t.toTensor().unsafeGetTensorImpl()->bump_version();  // has none, and refuses
+        call.put_write(t.toTensor());
+      }
   }
   call.run();
+  for (int position : writes_)  // PyTorch's own kernels count the writes to single tensors only
+    if (in[position].isTensorList())
+      for (const IValue& t : in[position].toListRef())
+        if (!t.toTensor().is_inference()) t.toTensor().unsafeGetTensorImpl()->bump_version();
   // Results replace the arguments on the stack.
   c10::SmallVector<IValue, 4> returned;
   for (const Return& r : returns_) {
