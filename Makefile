@@ -69,7 +69,7 @@ test-python: setup
 	$(PY) -m pytest tests
 
 SWEEPS := $(addprefix tests/test_,operator_database.py module_database.py optimizer_database.py foreach_database.py memory_formats.py \
-  special_values.py bounded_sizes.py transformers_sizes.py)
+  special_values.py bounded_sizes.py transformers_sizes.py gradcheck.py differential.py faults.py)
 conformance: setup
 	TORCH_TPU_TEST_EVERYTHING=1 $(PY) -m pytest $(SWEEPS)
 	$(PY) tests/operator_data.py build/conformance
