@@ -93,7 +93,7 @@ def difference(actual, expected, lines, rounded):
             continue  # bits that may differ, seen as numbers
         if found := value_difference(name, actual.tensors()[name], t, name in rounded):
             return found
-    return gradient_difference(actual.differentiate(), expected.differentiate())
+    return gradient_difference(actual.gradients, expected.gradients)
 
 
 def gradient_difference(actual, expected):
@@ -119,46 +119,43 @@ NOT_COMPILED = re.compile(
 )
 
 
-def is_beyond_dynamo(lines, body, source):
-    """Whether PyTorch can't trace the function for the CPU either."""
-    run = Run("cpu")
+def compiled(device, backend, lines):
+    """The results of the lines after the first tensors as one function, and the run that they belong to."""
+    run, body = Run(device), [line for line in lines if "leaf(" not in line]
     for line in lines[: len(lines) - len(body)]:
         run.line(line)
-    given = list(run.tensors().values())
-    exec(source, run.names)
-    torch._dynamo.reset()
-    try:
-        torch.compile(run.names["program"], backend="aot_eager")(*given)
-    except Exception:  # noqa: BLE001
-        return True
-    return False
-
-
-def compiled_difference(lines, expected, rounded):
-    """The lines after the first tensors as one compiled function."""
-    if any(map(NOT_COMPILED.search, lines)) or any(expected.errors):
-        return ""
-    run, body = Run("tpu"), [line for line in lines if "leaf(" not in line]
-    for line in lines[: len(lines) - len(body)]:
-        run.line(line)
-    if not body:
-        return ""
-    given, names = list(run.tensors()), list(expected.tensors())
+    given = run.tensors()
+    names = list(dict.fromkeys([*given, *re.findall(r"x\d+", "\n".join(body))]))
     source = "".join(f"  {line}\n" for line in [f"def program({', '.join(given)}):", *body, f"return {', '.join(names)},"])[2:]
     exec(source, run.names)
     torch._dynamo.reset()
-    try:
-        results = torch.compile(run.names["program"], backend="tpu")(*run.tensors().values())
-    except Exception as error:  # noqa: BLE001
-        return "" if is_beyond_dynamo(lines, body, source) else f"compiled: {error!r}"
-    for name, result in zip(names, results, strict=True):
-        e = expected.names[name]
+    results = torch.compile(run.names["program"], backend=backend)(*given.values())
+    run.names.update(zip(names, results, strict=True))
+    return run
+
+
+def results_difference(run, expected, rounded):
+    for name, e in expected.tensors().items():
+        result = run.names[name]
         if (result.shape, result.dtype, result.stride()) != (e.shape, e.dtype, e.stride()):
             return f"compiled {name}: {result.shape} {result.dtype} {result.stride()}, not {e.shape} {e.dtype} {e.stride()}"
         if found := value_difference("compiled " + name, result, e, name in rounded):
             return found
-    run.names.update(zip(names, results, strict=True))
-    return gradient_difference(run.differentiate(), expected.differentiate())
+    return gradient_difference(run.gradients, expected.gradients)
+
+
+def compiled_difference(lines, expected, rounded):
+    if any(map(NOT_COMPILED.search, lines)) or any(expected.errors):
+        return ""
+
+    def with_backend(device, backend):
+        try:
+            return results_difference(compiled(device, backend, lines), expected, rounded)
+        except Exception as error:  # noqa: BLE001
+            return f"compiled: {error!r}"
+
+    found = with_backend("tpu", "tpu")
+    return found if found and not with_backend("cpu", "aot_eager") else ""  # else it is PyTorch that traces something else
 
 
 def run_on(device, lines):

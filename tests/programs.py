@@ -8,6 +8,7 @@ bit. What isn't exact (`SMOOTH`, large sums) makes the storages that it reaches 
 and nothing that jumps (comparisons, sorting, rounding: `SHARP`) is done with them.
 """
 
+import functools
 import math
 import re
 
@@ -20,12 +21,12 @@ COMPLEX = torch.complex64, torch.complex128
 INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8
 FRESH = "dim", "at", "to", "k", "s", "new"  # holes that are filled anew where they come again in a line
 DTYPES = (torch.float32,) * 4 + (torch.int64,) * 2 + FLOATS + COMPLEX[:1] + INTEGERS + (torch.bool,)
-SHAPES = (2, 3), (3, 2), (2, 3), (4,), (2, 2, 3), (6,), (3, 3), (1, 3), (), (2, 1, 2, 2), (0, 2), (1,)
+SHAPES = (2, 3), (3, 2), (2, 3), (4,), (2, 2, 3), (2, 3, 2), (6,), (3, 3), (1, 3), (), (2, 1, 2, 2), (0, 2), (1,)
 MOST_TENSORS = 12
 
 # {a} {b} {c}: any tensor. {f}: floating or complex. {r}: real floating. {n}: no bool. {i}: integers. {l}: int64. {m}: bool.
 # {like}: same shape as the first tensor. {dim}: a dimension of the first tensor. {at}: an index into it. {to}: a size.
-# {k}: a small number. {s}: a number. {new}: a new name.
+# {order}: its dimensions in some order. {k}: a small number. {s}: a number. {new}: a new name.
 
 VIEWS = """
 {a}.transpose({dim}, {dim})
@@ -55,7 +56,8 @@ VIEWS = """
 {a}.flatten()
 {a}.unflatten({dim}, (-1, {to}))
 {a}.movedim({dim}, {dim})
-{a}.permute(*range({a}.dim())[::-1])
+{a}.permute({order})
+{a}.permute({order})
 {a}.mT
 {a}.mH
 {a}.detach()
@@ -137,7 +139,7 @@ torch.tensor([1, {k}], device=dev)
 torch.tensor({a}.tolist(), dtype={a}.dtype, device=dev)
 {a}.numpy(force=True).tolist() and {a}.clone()
 {n} + {a}.flatten()[0].item()
-torch.nn.functional.pad({a}, (1, {k}))
+torch.nn.functional.pad({a}, (1, {to}))
 torch.nn.functional.one_hot({l}.remainder(5), 5)
 torch.repeat_interleave({a}.flatten())
 torch._foreach_add([{n}, {like}], {k})[1]
@@ -415,9 +417,10 @@ class Run:
     def tensors(self):
         return {name: t for name, t in self.names.items() if re.fullmatch(r"x\d+", name) and isinstance(t, torch.Tensor)}
 
-    def differentiate(self):
+    @functools.cached_property
+    def gradients(self):
         """The gradients of the leaves, for a gradient of all that depends on them; or the error."""
-        ends = [t for t in self.tensors().values() if t.requires_grad and not t.is_inference()]
+        ends = [t for t in self.tensors().values() if KINDS["f"](t) and t.requires_grad and not t.is_inference()]
         if not ends or not self.leaves:
             return []
         weights = [made(t.dtype, t.shape, k, t.device) for k, t in enumerate(ends)]
@@ -473,6 +476,9 @@ class Maker(Run):
     def hole_dim(self, t):
         return self.number(-1, max(t.dim() - 1, 0))
 
+    def hole_order(self, t):
+        return self.draw(st.permutations(range(t.dim())))
+
     def hole_at(self, t):
         return self.number(-1, 1)
 
@@ -506,7 +512,8 @@ class Maker(Run):
         return f"torch.tensor({numbers}, dtype=torch.int64, device=dev)"
 
     def hole_indices(self, t):
-        return f"{self.hole_like(t)}.to(torch.int64).remainder({max(min(t.shape, default=1), 1)})" if not self.is_rounded(t) else "{}"
+        names = [name for name, other in self.tensors().items() if other.shape == t.shape and not self.is_rounded(other)]
+        return f"{self.one(names)}.to(torch.int64).remainder({max(min(t.shape, default=1), 1)})" if names else "{}"
 
     def hole_places(self, t):
         numbers = self.draw(st.lists(st.integers(-t.numel(), t.numel() - 1), min_size=1, max_size=3, unique=True)) if t.numel() else []
@@ -529,8 +536,10 @@ class Maker(Run):
             return
         before = self.count
         line = re.sub(r"(?<!\{)\{(\w+)\}(?!\})", self.hole, template).replace("{{", "{").replace("}}", "}")
-        if "out=" in line and self.is_open(line) or "_foreach" in line and len({self.names[n].dtype for n in used_in(line)}) > 1:
-            return  # lists of several dtypes are refused half way
+        read = [self.names[n] for n in used_in(line) if n in self.names]
+        halfway = "_foreach" in line and (len({t.dtype for t in read}) > 1 or any(t.is_inference() for t in read))
+        if halfway or "out=" in line and self.is_open(line):
+            return  # the CPU refuses lists half way
         if kind.get("makes"):
             line = f"{self.new_name()} = {line}"
         if not self.add(line, kind):
@@ -549,8 +558,8 @@ class Maker(Run):
         """Runs a line, unless what it would do is not defined. Whether it is in the program."""
         read = [self.names[n] for n in dict.fromkeys(used_in(line)) if n in self.tensors()]
         rounded = any(map(self.is_rounded, read))
-        if kind.get("sharp") and rounded:
-            return False
+        if kind.get("sharp") and (rounded or any(t.is_complex() and not t.numel() for t in read)):
+            return False  # complex numbers have no order, but where there are none the CPU does not look
         large = kind.get("sums") and any(t.dtype in (torch.bfloat16, torch.float16) or magnitude(t) > 2**20 for t in read)
         if any(magnitude(t) > 2**40 for t in read) or not kind.get("makes") and is_open(line, read):
             return False

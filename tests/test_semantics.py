@@ -261,3 +261,34 @@ def test_writes_to_one_of_several_views(name, mode):
 
     same(lambda d: run(d, True))
     same(lambda d: run(d, False))
+
+
+NUMBERS = {
+    "fill_": lambda x, n: x.fill_(n),
+    "fill_ a part": lambda x, n: x[1:].fill_(n),
+    "an element": lambda x, n: x.__setitem__(0, n),
+    "a mask": lambda x, n: x.__setitem__(x == 0, n),
+    "indices": lambda x, n: x.__setitem__(at(x), n),
+    "masked_fill": lambda x, n: x.masked_fill(x == 0, n),
+    "index_fill_": lambda x, n: x.index_fill_(0, at(x), n),
+    "scatter_": lambda x, n: x.scatter_(0, at(x), n),
+    "pad": lambda x, n: F.pad(x, (1, 1), value=n),
+    "clamp": lambda x, n: x.clamp(n, None) if x.dtype != torch.bool else x,
+    "pow": lambda x, n: x.pow(n) if x.dtype == torch.int8 else x,
+    "alpha": lambda x, n: torch.add(x, x, alpha=n) if isinstance(n, int) and x.dtype != torch.bool else x,
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int32, torch.float16, torch.float32, torch.complex64], ids=str)
+def test_numbers_for_elements(dtype, name, mode):
+    """Half is true; what the dtype has no value for is refused. Items of half precision too, as on CUDA."""
+    large = () if name in ("an element", "a mask", "indices") and dtype == torch.float16 else (70000,)
+    for number in (0.5, -1.5, 300, -2, True, float("inf"), *large, *(() if name == "clamp" or not large else (1e39,))):
+
+        def run(device, number=number):
+            x = torch.tensor([0, 1, 2, 3], dtype=dtype, device=device)
+            result = NUMBERS[name](x, number)
+            return x, result
+
+        same(run)

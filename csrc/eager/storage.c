@@ -99,6 +99,12 @@ bool tt_storage_is_empty(const tt_storage *s) {
 
 void tt_storage_share(tt_storage *to, const tt_storage *from) { storage_swap(to, storage_snapshot(from)); }
 
+/* Half is true: as an integer, which is what programs read for a bool, it would be 0. */
+static tt_number as_bool(const tt_number *n) {
+  if (n->input || tt_dtype_is_integral((tt_dtype)n->dtype)) return *n;
+  return (tt_number){.dtype = TT_BOOL, .category = n->category, .i = n->re != 0 || n->im != 0};
+}
+
 tt_status tt_storage_fill(const tt_tensor *t, const tt_number *number, bool *out_done) {
   *out_done = false;
   tt_storage *s = t->storage;
@@ -113,7 +119,7 @@ tt_status tt_storage_fill(const tt_tensor *t, const tt_number *number, bool *out
   TT_TRY(tt_number_check(number, view.dtype));
   TT_TRY(tt_device_usable(s->device));
   tt_value *v = tt_value_create(s->device, TT_HOLDS_SPLAT, &(tt_array_type){t->dtype, t->rank, dims});
-  v->splat = *number;
+  v->splat = view.dtype == TT_BOOL ? as_bool(number) : *number;
   tt_value_set_ready(v, NULL);
   storage_swap(s, v);
   *out_done = true;

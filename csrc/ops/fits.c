@@ -15,9 +15,10 @@ static const char *cpp_name(tt_dtype dtype) {
     case TT_I16: return "int16_t";
     case TT_I32: return "int";
     case TT_I64: return "int64_t";
-    case TT_F16: return "at::Half";
-    case TT_BF16: return "at::BFloat16";
+    case TT_F16: return "c10::Half";
+    case TT_BF16: return "c10::BFloat16";
     case TT_F32: return "float";
+    case TT_C64: return "c10::complex<float>";
     default: return tt_dtype_name(dtype);
   }
 }
@@ -69,7 +70,7 @@ static bool is_promoted(const tt_op *op, int arg, const tt_number *n, tt_dtype d
 tt_status tt_call_check_numbers(const tt_call *call) {
   const tt_tensor *first = &call->args[0].tensor;
   if (call->args[0].kind != TT_ARG_TENSOR || !first->storage) return TT_OK;
-  for (int i = 1; i < call->arg_count; i++) { /* of several types the common one counts, which has room */
+  for (int i = 1; i < call->op->operands; i++) { /* of several types the common one counts, which has room */
     const tt_arg *a = &call->args[i];
     if (a->kind == TT_ARG_TENSOR && a->tensor.storage && a->tensor.dtype != first->dtype && a->tensor.dtype != TT_BOOL) return TT_OK;
   }

@@ -158,7 +158,7 @@ static int64_t clamp_to(int64_t x, int64_t size) {
 static bool sliced(tt_lower *l, int dim_arg, int rank, const int64_t *sizes, range *out) {
   int dim = tt_dim_arg(l, dim_arg, rank);
   int64_t step = tt_int_arg(l, dim_arg + 3, 1);
-  if (rank == 0) hlo_fail(l->b, TT_INVALID_ARGUMENT, "slice() cannot be applied to a 0-dim tensor.");
+  if (rank == 0) hlo_fail(l->b, TT_INDEX_ERROR, "slice() cannot be applied to a 0-dim tensor.");
   if (step <= 0) hlo_fail(l->b, TT_INVALID_ARGUMENT, "slice step must be positive");
   if (hlo_failed(l->b)) return false;
   int64_t start = clamp_to(tt_int_arg(l, dim_arg + 1, 0), sizes[dim]);
