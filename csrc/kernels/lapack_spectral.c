@@ -1,5 +1,6 @@
 /* QR factors, eigenvalues and singular values by LAPACK. Matrices lie by columns (lapack.h). */
 #include <complex.h>
+#include <math.h>
 #include <string.h>
 
 #include "kernels/frame.h"
@@ -358,6 +359,31 @@ static void *prepare_general(general_call *g, const tt_array *a, const tt_array 
   return space.memory;
 }
 
+/* LAPACK may read beyond a matrix with NaN in it: its balancing refuses, and the next step goes on with what that left unset. */
+static bool is_finite(const void *a, int64_t count, tt_dtype dtype) {
+  if (tt_dtype_is_complex(dtype)) count *= 2;
+  bool finite = true;
+  if (tt_dtype_real(dtype) == TT_F32)
+    for (int64_t i = 0; i < count; i++) finite &= isfinite(((const float *)a)[i]) != 0;
+  else
+    for (int64_t i = 0; i < count; i++) finite &= isfinite(((const double *)a)[i]) != 0;
+  return finite;
+}
+
+/* One matrix. What isn't finite has no eigenvalues: zeros, of which the program that calls tells. */
+static void solve_general(const general_call *g, void *w, void *v, int *info, bool vectors) {
+  int64_t n = g->n;
+  size_t element = tt_dtype_bytes(tt_dtype_complex(g->dtype));
+  if (!is_finite(g->a, n * n, g->dtype)) {
+    memset(w, 0, (size_t)n * element);
+    if (vectors) memset(v, 0, (size_t)(n * n) * element);
+    return;
+  }
+  run_general(g, w, v, info);
+  if (g->dtype == TT_F32) join_float(g, w, v, vectors);
+  if (g->dtype == TT_F64) join_double(g, w, v, vectors);
+}
+
 tt_outcome tt_kernel_geev(const tt_frame *f) {
   const tt_array *a = &f->operands[0], *w = &f->results[0], *v = &f->results[1], *info = &f->results[2];
   int64_t vectors;
@@ -374,10 +400,8 @@ tt_outcome tt_kernel_geev(const tt_frame *f) {
   void *scratch = prepare_general(&g, a, w, v, vectors);
   if (!scratch) return TT_CALL_LACKS_MEMORY;
   for (int64_t i = 0; i < a->dims[0]; i++) {
-    run_general(&g, part(w, i), part(v, i), part(info, i));
+    solve_general(&g, part(w, i), part(v, i), part(info, i), vectors);
     g.a = (char *)g.a + (size_t)(g.n * (int64_t)g.n) * tt_dtype_bytes(a->dtype);
-    if (a->dtype == TT_F32) join_float(&g, part(w, i), part(v, i), vectors);
-    if (a->dtype == TT_F64) join_double(&g, part(w, i), part(v, i), vectors);
   }
   tt_scratch_put(scratch);
   return TT_CALL_DONE;
