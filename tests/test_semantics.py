@@ -292,3 +292,11 @@ def test_numbers_for_elements(dtype, name, mode):
             return x, result
 
         same(run)
+
+
+@pytest.mark.parametrize("name", ["fmod", "remainder", "floor_divide", "true_divide", "gcd", "pow", "bitwise_right_shift", "maximum", "mul"])
+def test_integers_without_elements(name, mode):
+    function = getattr(torch, name)
+    for shape in ((0,), (0, 2), (2, 0, 3)):
+        same(lambda device, shape=shape: function(A(device, *shape, dtype=torch.int64), A(device, *shape, dtype=torch.int64)))
+    same(lambda device: torch.div(A(device, 0, dtype=torch.int32), A(device, 0, dtype=torch.int32), rounding_mode="trunc"))
