@@ -100,47 +100,25 @@ static PJRT_Error *proxy_Event_Await(PJRT_Event_Await_Args *args) {
 
 /* ---- client, programs ------------------------------------------------------------------------------------------- */
 
-static PJRT_Error *proxy_Client_Create(PJRT_Client_Create_Args *args) {
-  PJRT_Error *error = enter(TT_MOCK_CLIENT_CREATE);
-  if (!error) error = real->Client_Create(args);
-  if (!error) count_object(1);
-  return error;
-}
-
-static PJRT_Error *proxy_Client_Destroy(PJRT_Client_Destroy_Args *args) {
-  count_object(-1);
-  return real->Client_Destroy(args);
-}
-
-static PJRT_Error *proxy_Client_Compile(PJRT_Client_Compile_Args *args) {
-  PJRT_Error *error = enter(TT_MOCK_COMPILE);
-  if (!error) error = real->Client_Compile(args);
-  if (!error) count_object(1);
-  return error;
-}
-
-static PJRT_Error *proxy_Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args *args) {
-  PJRT_Error *error = enter(TT_MOCK_COMPILE);
-  if (!error) error = real->Executable_DeserializeAndLoad(args);
-  if (!error) count_object(1);
-  return error;
-}
-
-static PJRT_Error *proxy_LoadedExecutable_Destroy(PJRT_LoadedExecutable_Destroy_Args *args) {
-  count_object(-1);
-  return real->LoadedExecutable_Destroy(args);
-}
-
-static PJRT_Error *proxy_LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecutable_Args *args) {
-  PJRT_Error *error = real->LoadedExecutable_GetExecutable(args);
-  if (!error) count_object(1);
-  return error;
-}
-
-static PJRT_Error *proxy_Executable_Destroy(PJRT_Executable_Destroy_Args *args) {
-  count_object(-1);
-  return real->Executable_Destroy(args);
-}
+#define CREATES(name, begin)                                                    \
+  static PJRT_Error *proxy_##name(PJRT_##name##_Args *args) {                   \
+    PJRT_Error *error = begin;                                                  \
+    if (!error) error = real->name(args);                                       \
+    if (!error) count_object(1);                                                \
+    return error;                                                               \
+  }
+#define DESTROYS(name)                                                          \
+  static PJRT_Error *proxy_##name(PJRT_##name##_Args *args) {                   \
+    count_object(-1);                                                           \
+    return real->name(args);                                                    \
+  }
+CREATES(Client_Create, enter(TT_MOCK_CLIENT_CREATE))
+DESTROYS(Client_Destroy)
+CREATES(Client_Compile, enter(TT_MOCK_COMPILE))
+CREATES(Executable_DeserializeAndLoad, enter(TT_MOCK_COMPILE))
+DESTROYS(LoadedExecutable_Destroy)
+CREATES(LoadedExecutable_GetExecutable, NULL)
+DESTROYS(Executable_Destroy)
 
 /* ---- execution -------------------------------------------------------------------------------------------------- */
 
