@@ -275,6 +275,8 @@ NUMBERS = {
     "pad": lambda x, n: F.pad(x, (1, 1), value=n),
     "clamp": lambda x, n: x.clamp(n, None) if x.dtype != torch.bool else x,
     "pow": lambda x, n: x.pow(n) if x.dtype == torch.int8 else x,
+    "lerp": lambda x, n: x.lerp(x + 1, n) if x.is_floating_point() else x,
+    "addcmul": lambda x, n: x.addcmul(x, x, value=n) if x.dtype != torch.bool else x,
     "alpha": lambda x, n: torch.add(x, x, alpha=n) if isinstance(n, int) and x.dtype != torch.bool else x,
 }
 
@@ -283,8 +285,12 @@ NUMBERS = {
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int32, torch.float16, torch.float32, torch.complex64], ids=str)
 def test_numbers_for_elements(dtype, name, mode):
     """Half is true; what the dtype has no value for is refused. Items of half precision too, as on CUDA."""
-    large = () if name in ("an element", "a mask", "indices") and dtype == torch.float16 else (70000,)
-    for number in (0.5, -1.5, 300, -2, True, float("inf"), *large, *(() if name == "clamp" or not large else (1e39,))):
+    half = dtype == torch.float16
+    numbers = [0.5, -1.5, 300, -2, True, float("inf")]
+    if not half or name not in ("an element", "a mask", "indices", "lerp", "addcmul"):
+        numbers += [70000] if name == "clamp" else [70000, 1e39]
+    numbers += [1 + 0j, 1 + 2j] if not half and name in ("fill_", "fill_ a part", "lerp", "addcmul", "scatter_") else []
+    for number in numbers:
 
         def run(device, number=number):
             x = torch.tensor([0, 1, 2, 3], dtype=dtype, device=device)

@@ -54,7 +54,7 @@ tt_status tt_number_check(const tt_number *n, tt_dtype dtype) {
   if (n->input || dtype == TT_BOOL) return TT_OK; /* each run has its own; everything is true or false */
   bool integral = tt_dtype_is_integral((tt_dtype)n->dtype);
   bool fits = integral ? integer_fits(n->i, dtype) : real_fits(n->re, dtype);
-  if (fits && !integral && tt_dtype_is_complex(dtype)) fits = real_fits(n->im, dtype);
+  if (tt_dtype_is_complex((tt_dtype)n->dtype)) fits = fits && (tt_dtype_is_complex(dtype) ? real_fits(n->im, dtype) : n->im == 0);
   if (fits) return TT_OK;
   return tt_status_make(TT_INVALID_ARGUMENT, "value cannot be converted to type %s without overflow", cpp_name(dtype));
 }

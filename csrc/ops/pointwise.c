@@ -92,22 +92,13 @@ static hlo_value lerp_by(tt_lower *l, const hlo_value *x, hlo_value weight) {
   return hlo_fail(l->b, TT_NOT_IMPLEMENTED, "\"lerp\" not implemented for '%s'", tt_dtype_scalar_name(l->dtype));
 }
 
-static hlo_value lerp_scalar(tt_lower *l, const hlo_value *x) {
-  if (tt_dtype_is_complex(tt_arg_dtype(l, 2)) && !tt_dtype_is_complex(l->dtype)) {
-    return hlo_fail(l->b, TT_INVALID_ARGUMENT, "value cannot be converted to type %s without overflow",
-                    tt_dtype_scalar_name(l->dtype));
-  }
-  return lerp_by(l, x, tt_num(l, 2));
-}
+static hlo_value lerp_scalar(tt_lower *l, const hlo_value *x) { return lerp_by(l, x, tt_num(l, 2)); }
 static hlo_value lerp_tensor(tt_lower *l, const hlo_value *x) { return lerp_by(l, x, x[2]); }
 
 /* x times the number `value`, which may be absent, of any real kind: for integers its whole part counts. */
 static hlo_value times_value(tt_lower *l, hlo_value x, int value) {
   const tt_number *n = tt_number_meta(l, value);
   if (!n || tt_number_is(l, value, 1)) return x;
-  if (tt_dtype_is_complex((tt_dtype)n->dtype) && !tt_dtype_is_complex(l->dtype))
-    return hlo_fail(l->b, TT_INVALID_ARGUMENT, "value cannot be converted to type %s without overflow",
-                    tt_dtype_name(l->dtype));
   return hlo_mul(l->b, x, tt_num(l, value));
 }
 
@@ -495,10 +486,6 @@ static void lower_fill(tt_lower *l) {
   }
   const tt_tensor *self = tt_tensor_arg_meta(l, 0);
   tt_dtype t = (tt_dtype)self->dtype;
-  if (tt_dtype_is_complex(tt_arg_dtype(l, 1)) && !tt_dtype_is_complex(t) && t != TT_BOOL && !tt_arg_is_tensor(l, 1)) {
-    hlo_fail(l->b, TT_INVALID_ARGUMENT, "value cannot be converted to type %s without overflow",
-             tt_dtype_scalar_name(t));
-  }
   tt_result(l, hlo_broadcast_to(l->b, tt_operand(l, 1, t), self->rank, self->sizes));
 }
 
@@ -553,7 +540,7 @@ TT_OP_FAMILY(
     TT_POINTWISE("pow.Tensor_Scalar", 2, pow_static, TT_TYPES_SAME, .static_numbers = TT_STATIC(1), TT_FITS(1)),
     TT_POINTWISE("pow.Tensor_Tensor", 2, pow_, TT_TYPES_SAME), TT_POINTWISE("pow.Scalar", 2, pow_, TT_TYPES_SAME),
     TT_POINTWISE("ldexp.Tensor", 2, ldexp_, TT_TYPES_FLOAT),
-    TT_POINTWISE("lerp.Scalar", 2, lerp_scalar, TT_TYPES_SAME),
+    TT_POINTWISE("lerp.Scalar", 2, lerp_scalar, TT_TYPES_SAME, TT_FITS(2)),
     TT_POINTWISE("lerp.Tensor", 3, lerp_tensor, TT_TYPES_SAME),
     TT_POINTWISE("addcmul", 3, addcmul, TT_TYPES_SAME, TT_FITS(3)), TT_POINTWISE("addcdiv", 3, addcdiv, TT_TYPES_SAME, TT_FITS(3)),
 
