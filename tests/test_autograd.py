@@ -219,6 +219,57 @@ def test_linear_with_a_vector_as_weight(leading, bias):
     assert_same(gradients("tpu"), gradients("cpu"))
 
 
+@pytest.mark.parametrize("asking", [(1, 1, 1), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1), (0, 1, 1), (1, 1, 0)])
+@pytest.mark.parametrize("written", [None, 0, 1, 2])
+def test_linear_keeps_only_what_its_gradients_need(asking, written):
+    def gradients(device):
+        torch.manual_seed(0)
+        inputs = [torch.randn(2, 4, 3), torch.randn(5, 3), torch.randn(5)]
+        inputs = [(t.to(device).requires_grad_() if asks else t.to(device)) for t, asks in zip(inputs, asking, strict=True)]
+        result = torch.nn.functional.linear(*inputs)
+        if written is not None:
+            inputs[written].detach().mul_(2)
+        leaves = [t for t in inputs if t.requires_grad]
+        try:
+            return result, torch.autograd.grad(result.square().sum(), leaves)
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            return "refused"
+
+    actual, expected = gradients("tpu"), gradients("cpu")
+    assert (actual == "refused") == (expected == "refused")
+    if expected != "refused":
+        assert_same(actual, expected)
+
+
+def test_frozen_linear_layers_do_not_keep_their_inputs():
+    layers = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8))).to("tpu").requires_grad_(False)
+    x = torch.randn(64, 64, device="tpu", requires_grad=True)
+    torch.tpu.synchronize()
+    before = torch.tpu.memory_allocated()
+    result = layers(x)
+    torch.tpu.synchronize()
+    assert torch.tpu.memory_allocated() - before == result.nbytes
+
+
+@pytest.mark.parametrize("shapes", [((2, 4, 3), (5, 3), (5,)), ((4, 3), (5, 3), (4, 5)), ((2, 4, 3), (5, 3), (4, 5)), ((4, 3), (5, 3), ()), ((3,), (5, 3), (1,))])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_linear_in_forward_mode_and_with_unusual_bias(shapes, dtype):
+    def derivatives(device):
+        torch.manual_seed(0)
+        inputs = [torch.randn(shape, dtype=dtype).to(device) for shape in shapes]
+        inputs = [t.requires_grad_() for t in inputs]
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(inputs[0], inputs[0].detach())
+            tangent = torch.autograd.forward_ad.unpack_dual(torch.nn.functional.linear(dual, *inputs[1:])).tangent
+        grads = torch.autograd.grad(torch.nn.functional.linear(*inputs).abs().square().sum(), inputs, create_graph=True)
+        seconds = torch.autograd.grad(sum(g.abs().square().sum() for g in grads), inputs)
+        with torch.inference_mode():
+            return tangent, grads, seconds, torch.nn.functional.linear(*inputs)
+
+    assert_same(derivatives("tpu"), derivatives("cpu"), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("options", [{}, {"storage_offset": 0}, {"storage_offset": 10}])
 def test_as_strided_reaches_beyond_the_view_that_it_is_asked_of(options):
     def gradients(device):
@@ -227,3 +278,26 @@ def test_as_strided_reaches_beyond_the_view_that_it_is_asked_of(options):
         return result, torch.autograd.grad(result.square().sum(), part)
 
     assert_same(gradients("tpu"), gradients("cpu"))
+
+
+ZEROS = torch._efficientzerotensor
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda d: ZEROS(3, device=d).cpu(), lambda d: torch.ones(3, device=d).copy_(ZEROS(3, device=d)),
+        lambda d: torch.ones(2, 3, device=d).copy_(ZEROS(3)), lambda d: torch.ones(3).copy_(ZEROS(3, device=d)),
+        lambda d: torch.ones(3, device=d) * ZEROS(3, device=d) + 1, lambda d: ZEROS(3, device=d).view(3, 1).clone(),
+        lambda d: torch.dot(torch.ones(3, device=d), ZEROS(3, device=d)), lambda d: torch.vdot(ZEROS(3, device=d), ZEROS(3, device=d)),
+        lambda d: torch.cat([ZEROS(3, device=d), torch.ones(3, device=d)]), lambda d: ZEROS(3, device=d).to(torch.float64),
+    ],
+)  # fmt: skip
+def test_zeros_without_memory(use):
+    assert_same(use("tpu").clone(), use("cpu").clone())
+
+
+def test_zeros_without_memory_are_not_written():
+    for target, source in [(ZEROS(3), torch.ones(3, device="tpu")), (ZEROS(3, device="tpu"), torch.ones(3))]:
+        with pytest.raises(RuntimeError, match="ZeroTensors are immutable"):
+            target.copy_(source)

@@ -304,36 +304,25 @@ static void lower_linear(tt_lower *l) {
       vector ? hlo_reshape(l->b, tt_tensor_arg(l, 1), 2, (int64_t[]){1, weight->sizes[0]}) : tt_tensor_arg(l, 1);
   hlo_value y = contract(l, as_rows(l, tt_tensor_arg(l, 0)), w, 0, 1, 1);
   if (hlo_is_none(y)) return;
+  bool wide = tt_arg_given(l, 2) && tt_tensor_arg_meta(l, 2)->rank > 1; /* bias that is more than a row */
+  if (wide) y = from_rows(l, y, 0);
   if (tt_arg_given(l, 2)) {
     hlo_value bias = tt_cast(l, tt_tensor_arg(l, 2), y.type->dtype);
-    y = hlo_add(l->b, y, hlo_broadcast_to(l->b, bias, 2, y.type->dims));
+    y = hlo_add(l->b, y, hlo_broadcast_to(l->b, bias, tt_rank_of(y), y.type->dims));
   }
   y = tt_cast(l, y, dtype_of(l, 0));
-  tt_result(l, vector ? hlo_reshape(l->b, y, last, input->sizes) : from_rows(l, y, 0));
+  tt_result(l, vector ? hlo_reshape(l->b, y, last, input->sizes) : wide ? y : from_rows(l, y, 0));
 }
 
-/* Arguments: input, grad_output, weight, output_mask. Results: gradients of input, weight and bias. A vector as weight makes
- * one output, which has no dimension. */
+/* Arguments: input, grad_output, weight, output_mask. Results: gradients of input, weight and bias. */
 static void lower_linear_backward(tt_lower *l) {
   int count;
   const int64_t *wanted = tt_ints_arg(l, 3, &count);
-  const tt_tensor *weight = tt_tensor_arg_meta(l, 2);
-  bool vector = weight->rank == 1;
-  hlo_value grad = tt_tensor_arg(l, 1), w = tt_tensor_arg(l, 2), x = as_rows(l, tt_tensor_arg(l, 0));
-  if (vector && !hlo_is_none(x)) {
-    grad = hlo_reshape(l->b, grad, 2, (int64_t[]){x.type->dims[0], 1});
-    w = hlo_reshape(l->b, w, 2, (int64_t[]){1, weight->sizes[0]});
-  } else {
-    grad = as_rows(l, grad);
-  }
+  hlo_value x = as_rows(l, tt_tensor_arg(l, 0)), grad = as_rows(l, tt_tensor_arg(l, 1)), w = tt_tensor_arg(l, 2);
   if (wanted[0]) tt_result(l, tt_cast(l, from_rows(l, contract(l, grad, w, 0, 1, 0), 0), dtype_of(l, 0)));
   else tt_result_none(l);
-  if (wanted[1]) {
-    hlo_value product = tt_cast(l, contract(l, grad, x, 0, 0, 0), dtype_of(l, 2));
-    tt_result(l, vector ? hlo_reshape(l->b, product, 1, weight->sizes) : product);
-  } else {
-    tt_result_none(l);
-  }
+  if (wanted[1]) tt_result(l, tt_cast(l, contract(l, grad, x, 0, 0, 0), dtype_of(l, 2)));
+  else tt_result_none(l);
   if (wanted[2])
     tt_result(l, tt_cast(l, hlo_reduce(l->b, tt_to_opmath(l, grad), HLO_REDUCE_ADD, 1, (int[]){0}), dtype_of(l, 1)));
   else tt_result_none(l);

@@ -89,12 +89,13 @@ void copy_to_host(const at::Tensor& self, const at::Tensor& src) {
 at::Tensor& copy(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   if (self.is_same(src)) return self;
   at::AutoDispatchBelowADInplaceOrView below;
+  TORCH_CHECK(!self._is_zerotensor(), "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, if you want a mutable zero tensor.");
   const bool to = self.device().type() == kType, from = src.device().type() == kType;
   TORCH_CHECK((to || self.device().is_cpu()) && (from || src.device().is_cpu()), "can't copy from ", src.device(), " to ",
               self.device(), ": go through the CPU");
-  if (self.numel() == 0) {
+  if (self.numel() == 0 || src._is_zerotensor()) {
     (void)src.expand(self.sizes());
-    return self;
+    return self.zero_();
   }
   if (to && from && storage_of(self) == storage_of(src)) at::assert_no_partial_overlap(self, src);
   if (to && from && same_bytes(self, src) && is_whole(self) && is_whole(src))

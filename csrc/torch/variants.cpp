@@ -13,6 +13,7 @@
 #include <torch/library.h>
 
 #include "torch/kernel.h"
+#include "torch/typed.h"
 
 namespace tt {
 namespace {
@@ -57,6 +58,15 @@ Tensor glu_backward_jvp(const Tensor& grad_x, const Tensor& grad, const Tensor& 
   return at::cat({first, slope * (dgrad * halves[0] + grad * d[0]) + grad * halves[0] * (1 - 2 * s) * ds}, dim);
 }
 
+// PyTorch passes ZeroTensors on to these two.
+template <const char* name>
+Tensor dot(const Tensor& self, const Tensor& other) {
+  static const Typed<Tensor(const Tensor&, const Tensor&)> kernel(binding_behind(name));
+  const auto with_memory = [](const Tensor& t) { return t._is_zerotensor() ? t.clone() : t; };
+  return kernel(with_memory(self), with_memory(other));
+}
+constexpr char kDot[] = "dot", kVdot[] = "vdot";
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -71,6 +81,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_add_relu_.Tensor", add_relu_);
   m.impl("_add_relu.Scalar", add_relu_scalar);
   m.impl("_add_relu_.Scalar", add_relu_scalar_);
+  m.impl("dot", dot<kDot>);
+  m.impl("vdot", dot<kVdot>);
   m.impl("glu_jvp", glu_jvp);
   m.impl("glu_backward_jvp", glu_backward_jvp);
 }
