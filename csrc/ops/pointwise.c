@@ -129,7 +129,7 @@ static void check_divisor(tt_lower *l, hlo_value divisor) {
   if (!tt_dtype_is_int(tt_dtype_of(divisor))) return;
   if (!is_number) {
     tt_check(l, hlo_not(l->b, tt_is_zero(l->b, divisor)), TT_INVALID_ARGUMENT, "ZeroDivisionError");
-  } else if (tt_number_is(l, 1, 0)) {
+  } else if (tt_number_is(l, 1, 0) && hlo_type_numel(divisor.type)) {
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "ZeroDivisionError");
   }
 }

@@ -1,5 +1,6 @@
 /* Writing by index: scatter and its reductions, index_add and relatives, put, masked_scatter; nonzero_static. */
 #include "ops/array.h"
+#include "ops/pieces.h"
 
 #include <string.h>
 
@@ -154,23 +155,34 @@ static bool slices_have_dtypes(tt_lower *l, slices_of what) {
   return !hlo_failed(l->b);
 }
 
+/* One slice of the source for each index, and otherwise self's sizes. What has no dimension is one slice; only index_copy puts such a
+ * one into a tensor that has, or the other way round. */
+static void check_slices(tt_lower *l, slices_of what, int64_t indices, int dim) {
+  const tt_tensor *self = tt_tensor_arg_meta(l, 0), *source = tt_tensor_arg_meta(l, 3);
+  int64_t given = source->rank > dim ? source->sizes[dim] : 1;
+  if (indices != given) {
+    hlo_fail(l->b, what == OF_COPY ? TT_INDEX_ERROR : TT_INVALID_ARGUMENT,
+             "%s_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for dim: %d", l->op->name,
+             (long long)indices, (long long)given, dim);
+    return;
+  }
+  bool fits = self->rank == source->rank || (what == OF_COPY && (!self->rank || !source->rank));
+  for (int d = 0; fits && d < self->rank && d < source->rank; d++) fits = d == dim || self->sizes[d] == source->sizes[d];
+  if (!fits)
+    hlo_fail(l->b, TT_INVALID_ARGUMENT, "source tensor shape must match self tensor shape, excluding the specified dimension. "
+             "Got self.shape = %s source.shape = %s", tt_sizes_text(l, self->rank, self->sizes),
+             tt_sizes_text(l, source->rank, source->sizes));
+}
+
 /* Arguments: self, dim, index, source. False if the source does not fit. */
 static bool slices(tt_lower *l, slices_of what, hlo_value *x, hlo_value *index, hlo_value *source, int *dim) {
   if (!slices_have_dtypes(l, what)) return false;
-  const tt_tensor *self = tt_tensor_arg_meta(l, 0);
   *x = tt_at_least_1d(l, tt_tensor_arg(l, 0));
   *index = tt_at_least_1d(l, tt_tensor_arg(l, 2));
   *source = tt_at_least_1d(l, tt_tensor_arg(l, 3));
-  *dim = tt_dim_arg(l, 1, self->rank);
-  int64_t dims[TT_MAX_RANK];
-  memcpy(dims, tt_dims(*x), (size_t)tt_rank(*x) * sizeof *dims);
-  dims[*dim] = tt_numel(*index);
-  bool fits = tt_rank(*source) == tt_rank(*x) && !memcmp(dims, tt_dims(*source), (size_t)tt_rank(*x) * sizeof *dims);
-  if (!fits && !hlo_failed(l->b)) {
-    hlo_fail(l->b, what == OF_COPY ? TT_INDEX_ERROR : TT_INVALID_ARGUMENT,
-             "%s: Number of indices (%lld) should be equal to source.size(dim) and the other sizes of source and self "
-             "should match, for dim: %d", l->op->name, (long long)tt_numel(*index), *dim);
-  }
+  *dim = tt_dim_arg(l, 1, tt_tensor_arg_meta(l, 0)->rank);
+  if (hlo_failed(l->b)) return false;
+  check_slices(l, what, tt_numel(*index), *dim);
   const char *message;
   tt_status_code code = wrong_slice(l, what, tt_rank(*x), *dim, tt_size(*x, *dim), &message);
   *index = tt_index_ready(l, *index, tt_size(*x, *dim), false, code, message);
@@ -330,8 +342,10 @@ TT_OP_FAMILY(scatter,
     TT_ROW("index_add", lower_index_add, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART),
     TT_ROW("index_copy", lower_index_copy, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART),
     TT_ROW("index_reduce", lower_index_reduce, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART),
-    TT_ROW("index_fill.int_Scalar", lower_index_fill, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART, TT_FITS(3)),
-    TT_ROW("index_fill.int_Tensor", lower_index_fill, .flags = TT_OP_CHECKS_INDEX | TT_OP_ALLOW_CPU_SCALAR),
+    TT_ROW("index_fill.int_Scalar", lower_index_fill,
+           .flags = TT_OP_CHECKS_INDEX | TT_OP_APART | TT_OP_PRESERVE | TT_OP_OWN_LAYOUT, TT_FITS(3)),
+    TT_ROW("index_fill.int_Tensor", lower_index_fill,
+           .flags = TT_OP_CHECKS_INDEX | TT_OP_ALLOW_CPU_SCALAR | TT_OP_PRESERVE | TT_OP_OWN_LAYOUT),
     TT_ROW("put", lower_put, .flags = TT_OP_CHECKS_INDEX | TT_OP_APART | TT_OP_PRESERVE | TT_OP_OWN_LAYOUT),
     TT_ROW("masked_scatter", lower_masked_scatter, .flags = TT_OP_CHECKS_INDEX),
     TT_ROW("masked_scatter_backward", lower_masked_scatter_backward),

@@ -104,13 +104,18 @@ void Call::put(const IValue& v, In kind) {
   }
 }
 
-void Call::put_write(const at::Tensor& t) {
+void Call::put_write(const at::Tensor& t, size_t member) {
   if (t.device().type() != kType) wrong_device(t);
   if (!t.is_non_overlapping_and_dense()) at::assert_no_internal_overlap(t);
   writes_.push_back(view_of(t));
   outs_.push_back(&t);
   for (int i = 0; i < call_.arg_count; i++)
     if (args_[i].kind == TT_ARG_TENSOR && args_[i].tensor.storage == writes_.back().storage) check_overlap(t, *tensors_[i], i);
+  if (b.row_->each)  // a call of its own for each member of the lists
+    for (const IValue* list : lists_) {
+      const auto members = list->toListRef();
+      if (member < members.size()) at::assert_no_partial_overlap(t, members[member].toTensor());
+    }
   if (b.row_->flags & TT_OP_APART)
     for (const IValue* list : lists_)
       for (const IValue& item : list->toListRef())

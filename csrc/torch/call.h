@@ -43,7 +43,7 @@ class Call {
   void put(const c10::IValue& v, In kind);
 
   // ---- then what results are written to, then the run
-  void put_write(const at::Tensor& t);
+  void put_write(const at::Tensor& t, size_t member = 0);
   void run();
 
   // The next new result; undefined when there is none left.

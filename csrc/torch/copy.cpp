@@ -95,7 +95,7 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
               self.device(), ": go through the CPU");
   if (self.numel() == 0 || src._is_zerotensor()) {
     (void)src.expand(self.sizes());
-    return self.zero_();
+    return self.numel() == 0 ? self : self.zero_();
   }
   if (to && from && storage_of(self) == storage_of(src)) at::assert_no_partial_overlap(self, src);
   if (to && from && same_bytes(self, src) && is_whole(self) && is_whole(src))

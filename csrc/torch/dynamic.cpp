@@ -28,7 +28,9 @@ T read_for_shape(const at::Tensor& number) {
   return number.item<T>();
 }
 
-at::Tensor nonzero_of(const at::Tensor& self) {
+at::Tensor nonzero_of(const at::Tensor& given) {
+  // Asked once: whether a denormal is zero differs from program to program.
+  const at::Tensor self = given.is_floating_point() || given.is_complex() ? given.ne(0) : given;
   const int64_t count = self.numel() ? read_for_shape<int64_t>(at::count_nonzero(self)) : 0;
   // The layout of CPU's result: one dimension's coordinates after the other.
   const at::Tensor rows = count && self.dim() ? at::nonzero_static(self, count).t().contiguous() : empty({count, self.dim()}, at::kLong);

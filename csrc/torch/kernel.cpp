@@ -133,7 +133,7 @@ void Binding::run_boxed(Stack* stack) const {
       // What goes where masks are true is filled in if it is one element, which may have any dtype.
       IValue* values = indices_ + 2 < total_ ? &in[indices_ + 1] : nullptr;
       if (values && values->isTensor() && values->toTensor().numel() == 1 && !in[indices_ + 2].toBool())
-        *values = values->toTensor().to(in[0].toTensor().scalar_type());
+        *values = values->toTensor().to(in[0].toTensor().scalar_type(), false, /*copy=*/values->toTensor().is_alias_of(in[0].toTensor()));
     }
   }
   const c10::ArrayRef<IValue> all(in, static_cast<size_t>(total_));
@@ -144,9 +144,10 @@ void Binding::run_boxed(Stack* stack) const {
   for (int position : writes_) {
     if (in[position].isTensor()) call.put_write(in[position].toTensor());
     else
-      for (const IValue& t : in[position].toListRef()) {
-        if (t.toTensor().is_inference()) t.toTensor().unsafeGetTensorImpl()->bump_version();  // has none, and refuses
-        call.put_write(t.toTensor());
+      for (size_t member = 0; member < in[position].toListRef().size(); member++) {
+        const at::Tensor& t = in[position].toListRef()[member].toTensor();
+        if (t.is_inference()) t.unsafeGetTensorImpl()->bump_version();  // has none, and refuses
+        call.put_write(t, member);
       }
   }
   call.run();

@@ -1,5 +1,6 @@
 // Forms of operators that PyTorch has kernels for on each device, though their plain forms are composed: out=, fused, and those of
 // forward-mode derivatives.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_adaptive_avg_pool2d.h>
 #include <ATen/ops/_adaptive_avg_pool3d.h>
@@ -9,6 +10,7 @@
 #include <ATen/ops/linalg_eig.h>
 #include <ATen/ops/mvlgamma.h>
 #include <ATen/ops/narrow_copy.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/relu.h>
 #include <torch/library.h>
 
@@ -58,6 +60,40 @@ Tensor glu_backward_jvp(const Tensor& grad_x, const Tensor& grad, const Tensor& 
   return at::cat({first, slope * (dgrad * halves[0] + grad * d[0]) + grad * halves[0] * (1 - 2 * s) * ds}, dim);
 }
 
+// Nothing is done to real numbers, not even where a write would be refused.
+Tensor& conj_physical_(Tensor& self) {
+  static const Typed<Tensor&(Tensor&)> kernel(binding_behind("conj_physical_"));
+  return self.is_complex() ? kernel(self) : self;
+}
+
+// An element that expanded dimensions repeat is zero if it is in any of its places.
+template <const char* name>
+Tensor& triangle_(Tensor& self, int64_t diagonal) {
+  static const Typed<Tensor&(Tensor&, int64_t)> kernel(binding_behind(name));
+  if (at::has_internal_overlap(self) != at::MemOverlap::Yes) return kernel(self, diagonal);
+  Tensor once = self, kept = at::ones(self.sizes(), self.options().dtype(at::kBool));
+  kernel(kept, diagonal);
+  for (int64_t d = 0; d < self.dim(); d++) {
+    if (self.stride(d) || self.size(d) < 2) continue;
+    once = once.narrow(d, 0, 1);
+    kept = kept.all(d, /*keepdim=*/true);
+  }
+  once.masked_fill_(kept.logical_not(), 0);
+  return self;
+}
+constexpr char kTril[] = "tril_", kTriu[] = "triu_";
+
+// What is written into a part of an otherwise same tensor. PyTorch keeps the strides, with what is between the elements.
+template <const char* name>
+void write_into(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  static const Binding& row = binding_behind(name);
+  const Tensor self = (*stack)[stack->size() - op.schema().arguments().size()].toTensor();
+  if (self.is_contiguous() && self.storage_offset() == 0) row.run_boxed(stack);
+  else run_as<c10::DispatchKey::CompositeExplicitAutogradNonFunctional>(op, stack);
+}
+constexpr char kSlice[] = "slice_scatter", kSelect[] = "select_scatter", kDiagonal[] = "diagonal_scatter",
+               kStrided[] = "as_strided_scatter", kCopy[] = "copy";
+
 // PyTorch passes ZeroTensors on to these two.
 template <const char* name>
 Tensor dot(const Tensor& self, const Tensor& other) {
@@ -81,6 +117,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_add_relu_.Tensor", add_relu_);
   m.impl("_add_relu.Scalar", add_relu_scalar);
   m.impl("_add_relu_.Scalar", add_relu_scalar_);
+  m.impl("conj_physical_", conj_physical_);
+  m.impl("tril_", triangle_<kTril>);
+  m.impl("triu_", triangle_<kTriu>);
+  m.impl("slice_scatter", torch::CppFunction::makeFromBoxedFunction<&write_into<kSlice>>());
+  m.impl("select_scatter", torch::CppFunction::makeFromBoxedFunction<&write_into<kSelect>>());
+  m.impl("diagonal_scatter", torch::CppFunction::makeFromBoxedFunction<&write_into<kDiagonal>>());
+  m.impl("as_strided_scatter", torch::CppFunction::makeFromBoxedFunction<&write_into<kStrided>>());
+  m.impl("copy", torch::CppFunction::makeFromBoxedFunction<&write_into<kCopy>>());
   m.impl("dot", dot<kDot>);
   m.impl("vdot", dot<kVdot>);
   m.impl("glu_jvp", glu_jvp);
