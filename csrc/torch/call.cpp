@@ -111,7 +111,7 @@ void Call::put_write(const at::Tensor& t, size_t member) {
   outs_.push_back(&t);
   for (int i = 0; i < call_.arg_count; i++)
     if (args_[i].kind == TT_ARG_TENSOR && args_[i].tensor.storage == writes_.back().storage) check_overlap(t, *tensors_[i], i);
-  if (b.row_->each)  // a call of its own for each member of the lists
+  if (b.row_->each && !b.is_out_)  // a call of its own for each member of the lists
     for (const IValue* list : lists_) {
       const auto members = list->toListRef();
       if (member < members.size()) at::assert_no_partial_overlap(t, members[member].toTensor());
