@@ -52,7 +52,7 @@ def has_denormals(t):
 
 
 def value_difference(name, actual, expected, rounded):
-    actual, expected = actual.detach().cpu(), expected.detach()
+    actual, expected = actual.detach().cpu().clone(), expected.detach().clone()
     if not rounded:
         same = torch.equal(actual, expected) or torch.allclose(actual.double(), expected.double(), 0, 0, equal_nan=True)
         return "" if same else f"{name} is {actual.tolist()}, not {expected.tolist()}"
@@ -174,7 +174,7 @@ def check(program, mode):
     """What a mode does differently from the CPU. Empty: nothing."""
     lines, rounded = program
     expected = run_on("cpu", lines)
-    if any(has_denormals(t.detach()) for t in expected.tensors().values()):
+    if any(has_denormals(t.detach().clone()) for t in expected.tensors().values()):
         return ""
     if mode == "compile":
         return compiled_difference(lines, expected, rounded)
