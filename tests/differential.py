@@ -2,7 +2,7 @@
 
     python tests/differential.py [--programs 1000] [--seed 0] [--modes strict,fuse,...] [--keep-going]
 
-What differs is shrunk to few lines, which can be run as they stand.
+What differs is shrunk to few lines, which can be run as they stand. Programs that end with denormals are left out.
 """
 
 import argparse

@@ -135,6 +135,8 @@ def calls(dev):
     yield "mul.Scalar_out", ops.mul.Scalar_out(x, 3, out=out.clone())
     yield "add.out", ops.add.out(x, y, alpha=2, out=out.clone())
     yield "addmm", ops.addmm.default(bias, x, square, beta=0.5, alpha=2)
+    yield "linear", ops.linear.default(x, square, bias)
+    yield "linear", ops.linear.default(x, square)
     yield "sum", ops.sum.default(x, dtype=torch.float64)
     yield "sum.dim_IntList", ops.sum.dim_IntList(x, [1], True)
     yield "sum.dim_IntList", ops.sum.dim_IntList(x, None, False, dtype=torch.float64)

@@ -69,7 +69,8 @@ bool is_plain(const Tensor& input, const Tensor& weight, const Tensor& bias) {
 }
 
 Tensor linear(c10::DispatchKeySet keys, const Tensor& input, const Tensor& weight, const std::optional<Tensor>& given_bias) {
-  const Tensor bias = given_bias.value_or(Tensor());
+  static const Tensor none;
+  const Tensor& bias = given_bias ? *given_bias : none;
   if (!is_plain(input, weight, bias)) return at::native::linear(input, weight, given_bias);
   c10::intrusive_ptr<LinearBackward> node;
   if (torch::autograd::compute_requires_grad(input, weight, bias)) {

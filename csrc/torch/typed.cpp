@@ -108,6 +108,7 @@ const Makers& makers() {
       Tensor&(const Tensor&, const Tensor&, const Scalar&, Tensor&),                       // add.out
       // matrices, reductions, networks
       Tensor(const Tensor&, const Tensor&, const Tensor&, const Scalar&, const Scalar&),   // addmm baddbmm
+      Tensor(const Tensor&, const Tensor&, const optional<Tensor>&),                       // linear
       Tensor(const Tensor&, optional<ScalarType>),                                         // sum mean
       Tensor(const Tensor&, OptionalIntArrayRef, bool, optional<ScalarType>),              // sum.dim_IntList mean.dim
       Tensor(const Tensor&, IntArrayRef, bool),                                            // amax
