@@ -2,6 +2,7 @@
 
 import io
 import pickle
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
@@ -71,6 +72,25 @@ def test_pickle():
     assert y.is_tpu and torch.equal(x.cpu(), y.cpu())
     p = pickle.loads(pickle.dumps(torch.nn.Parameter(x)))
     assert isinstance(p, torch.nn.Parameter) and p.is_tpu
+
+
+def double(shared):
+    shared.copy_(shared.to(DEVICE).mul(2))
+
+
+def test_processes_share_what_is_on_the_cpu():
+    spawn = torch.multiprocessing.get_context("spawn")
+    shared = torch.arange(3.0).share_memory_()
+    process = spawn.Process(target=double, args=(shared,))
+    process.start()
+    process.join(300)
+    assert process.exitcode == 0 and shared.tolist() == [0, 2, 4]
+
+
+def test_processes_do_not_share_what_is_on_the_device():
+    for value in (torch.ones(3, device=DEVICE), torch.nn.Linear(2, 2).to(DEVICE), torch.ones(3, device=DEVICE).untyped_storage()):
+        with pytest.raises(RuntimeError, match="can't be shared between processes.*send tensor.cpu"):
+            ForkingPickler.dumps(value)
 
 
 def test_a_file_from_the_device_says_so_where_there_is_none(tmp_path):

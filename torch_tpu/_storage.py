@@ -1,12 +1,16 @@
 """Storages of the device where PyTorch would reach for their memory by address."""
 
+from multiprocessing.reduction import ForkingPickler
+
 import torch
+from torch.multiprocessing import reductions
 
 
 def patch() -> None:
     """Files (pickle, the legacy format of ``torch.save``) are written from and read into a copy on the CPU.
 
-    PyTorch moves such bytes by their address, but an address of a ``tpu`` storage cannot be read.
+    PyTorch moves such bytes by their address, but an address of a ``tpu`` storage cannot be read. To another process (torch.multiprocessing)
+    storages don't go at all: what is written there would not be seen here.
     """
     write_file = torch.UntypedStorage._write_file
     set_from_file = torch.UntypedStorage._set_from_file
@@ -22,5 +26,14 @@ def patch() -> None:
         set_from_file(host, f, offset, is_real_file, element_size)
         return self.copy_(host)
 
+    def reduce_storage(storage):
+        if storage.device.type == "tpu":
+            raise RuntimeError(
+                "tensors on device tpu can't be shared between processes, since their memory belongs to the process that made them: "
+                "send tensor.cpu(), and move it to tpu in the other process"
+            )
+        return reductions.reduce_storage(storage)
+
+    ForkingPickler.register(torch.UntypedStorage, reduce_storage)
     torch.UntypedStorage._write_file = _write_file
     torch.UntypedStorage._set_from_file = _set_from_file
