@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-SECONDS = 900  # several times what sound sources take
+SECONDS = 600  # several times what sound sources take
 ROOT = pathlib.Path(__file__).parent.parent
 # name: file, what is there once, what is put there
 FAULTS = {
@@ -37,7 +37,8 @@ def is_found(programs):
     except subprocess.TimeoutExpired:
         return True, "a program hangs"
     told = re.findall(r"Different: .*|Flaky.*|Fatal Python error.*", run.stderr)
-    return run.returncode != 0, told[0] if told else f"exit code {run.returncode}"
+    last = (run.stderr.strip().splitlines() or ["nothing told"])[-1]
+    return run.returncode != 0, told[0] if told else f"exit code {run.returncode}, {last}"
 
 
 def main():
@@ -52,6 +53,7 @@ def main():
             continue
         path = ROOT / file
         text = path.read_text()
+        assert text.count(sound) == 1, f"{name}: the sources have changed"
         try:
             path.write_text(text.replace(sound, fault))
             subprocess.run(o.build, check=True, capture_output=True)

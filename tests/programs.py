@@ -22,7 +22,7 @@ COMPLEX = torch.complex64, torch.complex128
 INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8
 FRESH = "dim", "at", "to", "k", "s", "new"  # holes that are filled anew where they come again in a line
 DTYPES = (torch.float32,) * 4 + (torch.int64,) * 2 + FLOATS + COMPLEX[:1] + INTEGERS + (torch.bool,)
-SHAPES = (2, 3), (3, 2), (2, 3), (4,), (2, 2, 3), (2, 3, 2), (6,), (3, 3), (1, 3), (), (2, 1, 2, 2), (0, 2), (1,)
+SHAPES = (2, 3), (3, 2), (2, 3), (4,), (2, 2, 3), (2, 3, 2), (6,), (3, 3), (2, 2, 2), (1, 3), (), (2, 1, 2, 2), (0, 2), (1,)
 MOST_TENSORS = 12
 KINDS = {
     "f": lambda t: t.is_floating_point() or t.is_complex(),
