@@ -111,7 +111,9 @@ tt_status tt_storage_fill(const tt_tensor *t, const tt_number *number, bool *out
   tt_view view = {(tt_dtype)t->dtype, t->rank, t->sizes, t->strides, t->offset};
   int64_t numel = tt_view_numel(&view);
   int perm[TT_MAX_RANK];
-  if (numel * (int64_t)tt_dtype_bytes(view.dtype) != s->nbytes || !numel || (t->flags & (TT_TENSOR_CONJ | TT_TENSOR_NEG)) ||
+  *out_done = !numel;
+  if (!numel) return tt_number_check(number, view.dtype);
+  if (numel * (int64_t)tt_dtype_bytes(view.dtype) != s->nbytes || (t->flags & (TT_TENSOR_CONJ | TT_TENSOR_NEG)) ||
       !tt_view_is_permuted_dense(&view, perm))
     return TT_OK;
   int64_t dims[TT_MAX_RANK];

@@ -40,7 +40,7 @@ static bool real_fits(double x, tt_dtype dtype) {
   if (!tt_dtype_is_integral(dtype)) return !isfinite(x) || fabs(x) <= largest(dtype);
   int bits = 8 * (int)tt_dtype_bytes(dtype) - is_signed(dtype);
   double end = ldexp(1, bits); /* one more than the largest */
-  return is_signed(dtype) ? x >= -end && x < end : x >= 0 && x < end; /* false for NaN */
+  return x < end && x <= end - 1 && x >= (is_signed(dtype) ? -end : 0); /* false for NaN; of 64 bits end - 1 is end */
 }
 
 static bool integer_fits(int64_t i, tt_dtype dtype) {

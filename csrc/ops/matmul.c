@@ -14,7 +14,8 @@ static void check_same_dtype(tt_lower *l, int a, int b) {
   if (x != y)
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "expected m1 and m2 to have the same dtype, but got: %s != %s",
              tt_dtype_name(x), tt_dtype_name(y));
-  if (tt_dtype_is_bool(x)) hlo_fail(l->b, TT_NOT_IMPLEMENTED, "\"%s\" not implemented for 'Bool'", l->op->name);
+  bool empty = !hlo_type_numel(tt_tensor_arg(l, a).type) || !hlo_type_numel(tt_tensor_arg(l, b).type); /* nothing is multiplied then */
+  if (tt_dtype_is_bool(x) && !empty) hlo_fail(l->b, TT_NOT_IMPLEMENTED, "\"%s\" not implemented for 'Bool'", l->op->name);
 }
 
 static void check_matrices(tt_lower *l, int a, int b) {

@@ -7,6 +7,8 @@ typedef struct sides {
   int64_t low, high;
 } sides;
 
+static int64_t positive(int64_t n) { return n > 0 ? n : 0; }
+
 /* ---- constant ----------------------------------------------------------------------------------------------- */
 
 static void lower_constant_pad(tt_lower *l) {
@@ -32,6 +34,8 @@ static void lower_constant_pad(tt_lower *l) {
                "The input size %lld, plus negative padding %lld and %lld resulted in a negative "
                "output size, which is invalid. Check dimension %d of your input.",
                (long long)x->sizes[d], (long long)low[d], (long long)high[d], d);
+    else if (x->sizes[d] < positive(-low[d]) + positive(-high[d])) /* cut before anything is added */
+      hlo_fail(l->b, TT_INVALID_ARGUMENT, "narrow(): length must be non-negative.");
   }
   hlo_value value = tt_number_arg(l, 2, (tt_dtype)x->dtype);
   tt_result(l, hlo_pad(l->b, tt_tensor_arg(l, 0), value, low, high, interior));
@@ -50,8 +54,6 @@ static hlo_value repeat_edge(tt_lower *l, hlo_value x, int dim, int64_t at, int6
   }
   return hlo_broadcast_in_dim(l->b, edge, edge.type->rank, dims, all);
 }
-
-static int64_t positive(int64_t n) { return n > 0 ? n : 0; }
 
 static hlo_value extend(tt_lower *l, hlo_value x, sides s, bool reflect) {
   int64_t in = tt_dim_of(x, s.dim), low = positive(s.low), high = positive(s.high);

@@ -132,7 +132,6 @@ at::Tensor efficient_zeros(c10::IntArrayRef sizes, std::optional<at::ScalarType>
 // ---- filling ----------------------------------------------------------------------------------------------------
 
 bool fill_at_once(const at::Tensor& self, const c10::Scalar& value) {
-  if (self.numel() == 0) return true;
   if (!tt_dtype_is_complex(dtype_of(self.scalar_type())) && value.isComplex()) return false;  // the row raises
   const tt_tensor t = view_of(self);
   const tt_number number = number_of(value);
@@ -149,8 +148,17 @@ at::Tensor unexpanded(const at::Tensor& t) {
   return at::native::as_strided_tensorimpl(t, sizes, t.strides(), std::nullopt);
 }
 
-at::Tensor& fill_scalar(at::Tensor& self, const c10::Scalar& value) {
+// The CPU refuses numbers too large for a 16-bit type, but makes one element infinite; `x[i] = 1e20` is made of such.
+c10::Scalar number_for(const at::Tensor& self, const c10::Scalar& value) {
+  if (self.numel() != 1 || value.isComplex() || value.isSymbolic()) return value;
+  const auto single = static_cast<float>(value.toDouble());
+  if (self.scalar_type() == at::kHalf) return static_cast<double>(c10::Half(single));
+  return self.scalar_type() == at::kBFloat16 ? static_cast<double>(c10::BFloat16(single)) : value;
+}
+
+at::Tensor& fill_scalar(at::Tensor& self, const c10::Scalar& given) {
   static const Typed<at::Tensor&(at::Tensor&, const c10::Scalar&)> kernel(binding_behind("fill_.Scalar"));
+  const c10::Scalar value = number_for(self, given);
   if (fill_at_once(self, value)) return self;
   if (self.is_non_overlapping_and_dense()) return kernel(self, value);
   at::Tensor once = unexpanded(self);
