@@ -92,6 +92,7 @@ torch.where({mask}, {a}, {s})
 {a}.clone().select_scatter({a}.select({dim}, {at}), {dim}, {at})
 {a}.clone().slice_scatter({b}, {dim}, {at})
 {a}.clone().diagonal_scatter({a}.diagonal())
+{n}.permute({order})[{at}] + {k}
 {n} + {b}
 {n} - {b}
 {n} + {s}
@@ -234,6 +235,8 @@ WRITES = """
 {n}.sub_({b}, alpha=2)
 {n}.mul_({two})
 {n}.neg_()
+{n}[..., 1:].permute({order}).add_(torch.arange({n}[..., 1:].numel(), device=dev).reshape({n}[..., 1:].permute({order}).shape))
+{a}.permute({order})[{at}].copy_({b})
 {a}.copy_({b})
 {a}.copy_({a}.flip(0))
 {a}[{at}] = {s}
