@@ -63,6 +63,14 @@ def layout(value):
             for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
 
 
+def telling(layouts):
+    """Layouts without what addresses nothing: strides and offsets of empty tensors, strides of dimensions of size 1."""
+    def kept(shape, dtype, strides, offset):
+        return (shape, dtype) if 0 in shape else (shape, dtype, [s for s, n in zip(strides, shape, strict=True) if n != 1], offset)
+
+    return [kept(*one) if isinstance(one, tuple) else one for one in layouts]
+
+
 CHAIN = 4  # a module is a chain of operators: its errors may differ by more from the CPU's than those of one
 
 

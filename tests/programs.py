@@ -205,8 +205,8 @@ class Maker(Run):
         """Runs a line, unless what it would do is not defined. Whether it is in the program."""
         read = [self.names[n] for n in dict.fromkeys(used_in(line)) if n in self.tensors()]
         rounded = any(map(self.is_rounded, read))
-        if kind.get("sharp") and (rounded or any(t.is_complex() and not t.numel() for t in read)):
-            return False  # complex numbers have no order, but where there are none the CPU does not look
+        if kind.get("sharp") and (rounded or any(t.is_complex() and (not t.numel() or not t.dim()) for t in read)):
+            return False  # complex numbers have no order, but where there are none, or one, the CPU does not look
         large = kind.get("sums") and any(t.dtype in (torch.bfloat16, torch.float16) or magnitude(t) > 2**20 for t in read)
         if any(magnitude(t) > 2**40 for t in read) or not kind.get("makes") and is_open(line, read):
             return False

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from database import EVERYTHING, difference, layout, named, outcome, part, twin, twins
+from database import EVERYTHING, difference, layout, named, outcome, part, telling, twin, twins
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves
 
@@ -41,14 +41,6 @@ KNOWN = {
     "nn_functional_pixel_shuffle": "with a single channel both formats fit the gradient of its result",
     "chalf": "there is no complex half type on the device",
 }
-
-
-def telling(layouts):
-    """Layouts without what addresses nothing: strides and offsets of empty tensors, strides of dimensions of size 1."""
-    def kept(shape, dtype, strides, offset):
-        return (shape, dtype) if 0 in shape else (shape, dtype, [s for s, n in zip(strides, shape, strict=True) if n != 1], offset)
-
-    return [kept(*one) if isinstance(one, tuple) else one for one in layouts]
 
 
 def formatted(t):

@@ -66,23 +66,32 @@ static bool needs_no_hint(const tt_call *call) {
   return known;
 }
 
+static tt_status program_check(tt_program *p, const tt_miss_hook *miss, tt_program **out_program) {
+  tt_status refused = p->converts && miss && miss->converts ? miss->converts(miss->context) : TT_OK;
+  if (refused) tt_program_free(p);
+  else *out_program = p;
+  return refused;
+}
+
 static tt_status program_make(tt_device *d, const tt_call *call, const tt_miss_hook *miss, const plan_request *r,
                               tt_program **out_program) {
+  tt_program *p;
   tt_miss_hint hint = {0};
   uint8_t *memory = NULL; /* of a recalled hint */
   hlo_precision precision = (hlo_precision)call->precision;
   tt_target target = tt_key_is_portable(r->words) ? TT_TARGET_TPU : d->target;
   if (needs_no_hint(call)) {
-    tt_status refused = tt_program_build(call, r->specs, r->spec_count, NULL, 0, target, precision, out_program);
-    if (!refused || call->op->flags & TT_OP_OWN_LAYOUT) return refused;
+    tt_status refused = tt_program_build(call, r->specs, r->spec_count, NULL, 0, target, precision, &p);
+    if (!refused) return program_check(p, miss, out_program);
+    if (call->op->flags & TT_OP_OWN_LAYOUT) return refused;
     tt_status_free(refused); /* PyTorch may have better words for it */
   }
   TT_TRY(tt_hint_get(d, call, r->words, r->word_count, miss, &hint, &memory));
   tt_layout_hint layouts[8];
   for (int i = 0; i < hint.count; i++) layouts[i] = (tt_layout_hint){hint.results[i].rank, hint.results[i].strides};
-  tt_status status = tt_program_build(call, r->specs, r->spec_count, layouts, hint.count, target, precision, out_program);
+  tt_status status = tt_program_build(call, r->specs, r->spec_count, layouts, hint.count, target, precision, &p);
   free(memory);
-  return status;
+  return status ? status : program_check(p, miss, out_program);
 }
 
 /* The call's own program; in a capture with bounded sizes one that has those. */

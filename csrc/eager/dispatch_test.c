@@ -278,7 +278,7 @@ static tt_status wish_columns(void *strides, tt_miss_hint *hint) {
 DEVICE_TEST(the_hook_is_asked_once_per_kind_of_call) {
   static int64_t columns[2] = {1, 2};
   tensor a = tensor_of(d, TT_F32, DIMS(2, 3), FLOATS(1, 2, 3, 4, 5, 6)), r;
-  tt_miss_hook refuse = {wish_columns, NULL}, hook = {wish_columns, columns};
+  tt_miss_hook refuse = {.fn = wish_columns}, hook = {.fn = wish_columns, .context = columns};
   hook_calls = 0;
   tt_arg args[] = {arg(&a), ARG_INT(0), ARG_NONE};
   CHECK_FAILS(run_call(d, "cumsum", (call_frame){.miss = &refuse}, 3, args, &r, 1), TT_TYPE_ERROR, "refused by the hook");
@@ -293,6 +293,36 @@ DEVICE_TEST(the_hook_is_asked_once_per_kind_of_call) {
   drop(&r);
   TT_CHECK_INT_EQ(hook_calls, 2);
   drop(&a);
+}
+
+static tt_status wishes_nothing(void *context, tt_miss_hint *hint) {
+  (void)context, (void)hint;
+  return TT_OK;
+}
+
+static tt_status refuse_conversion(void *context) {
+  ++*(int *)context;
+  return tt_status_make(TT_TYPE_ERROR, "refused by the hook");
+}
+
+DEVICE_TEST(the_hook_may_refuse_a_result_of_another_dtype) {
+  int asked = 0;
+  tt_miss_hook hook = {wishes_nothing, &asked, refuse_conversion};
+  tensor a = tensor_of(d, TT_F32, DIMS(2), FLOATS(1, 2)), same = tensor_empty(d, TT_F32, DIMS(2)), wide = tensor_empty(d, TT_F64, DIMS(2));
+  const char *rows[] = {"neg", "cumsum"}; /* one that needs no hint, and one that does */
+  for (int i = 0; i < 2; i++) {
+    call_frame into_same = {.into = &same, .miss = &hook}, into_wide = {.into = &wide, .miss = &hook};
+    tt_arg args[] = {arg(&a), ARG_INT(0), ARG_NONE};
+    TT_CHECK_OK(run_call(d, rows[i], into_same, i ? 3 : 1, args, NULL, 0));
+    CHECK_FAILS(run_call(d, rows[i], into_wide, i ? 3 : 1, args, NULL, 0), TT_TYPE_ERROR, "refused by the hook");
+    into_wide.miss = NULL;
+    TT_CHECK_OK(run_call(d, rows[i], into_wide, i ? 3 : 1, args, NULL, 0));
+  }
+  TT_CHECK_INT_EQ(asked, 2);
+  CHECK_FLOATS(&same, 1, 3);
+  drop(&a);
+  drop(&same);
+  drop(&wide);
 }
 
 DEVICE_TEST(empty_tensors_work) {
@@ -330,7 +360,7 @@ static tt_status refuse(void *context, tt_miss_hint *hint) {
 /* cumsum of a 2x3 tensor, whose result the hook wants column by column. */
 static void cumsum_by_columns(tt_device *d, tt_status (*hook)(void *, tt_miss_hint *), int *asked, bool ok) {
   tensor x = tensor_of(d, TT_F32, DIMS(2, 3), FLOATS(1, 1, 1, 0, 0, 0)), y = {0};
-  tt_miss_hook miss = {hook, asked};
+  tt_miss_hook miss = {.fn = hook, .context = asked};
   tt_status status = run_call(d, "cumsum", (call_frame){.miss = &miss}, ARGS(arg(&x), ARG_INT(0), ARG_NONE), &y, 1);
   TT_CHECK(!status == ok);
   tt_status_free(status);

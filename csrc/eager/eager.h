@@ -219,8 +219,9 @@ typedef struct tt_miss_hint {
   } results[8];
 } tt_miss_hint;
 typedef struct tt_miss_hook {
-  tt_status (*fn)(void *context, tt_miss_hint *hint);
+  tt_status (*fn)(void *context, tt_miss_hint *hint); /* null: no layouts are wished, and the row's checks are all */
   void *context;
+  tt_status (*converts)(void *context); /* asked if a result has another dtype than what it is written to; null: that is fine */
 } tt_miss_hook;
 
 /* Runs a call. *out_plan tells what its results look like. `out_results` has room for `capacity` entries; on failure nothing has changed

@@ -332,6 +332,7 @@ static void write_result(tt_lower *l, const tt_tensor *t, hlo_value value) {
              tt_dtype_scalar_name(value.type->dtype), tt_dtype_scalar_name((tt_dtype)t->dtype));
     return;
   }
+  l->state->converts |= value.type->dtype != t->dtype;
   tensor_write(l, t, value);
   if (hlo_failed(l->b)) return;
   tt_result_info info = result_info(l->state->keep, (tt_dtype)t->dtype, t->rank, t->sizes, t->strides);

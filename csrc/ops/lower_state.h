@@ -60,7 +60,7 @@ typedef struct tt_lower_state {
   struct tt_check_info *check_infos;
   int check_count, check_capacity;
   int rng_calls;
-  bool has_kernels; /* see tt_program */
+  bool has_kernels, converts; /* see tt_program */
 } tt_lower_state;
 
 /* ---- program.c ---- */

@@ -355,6 +355,7 @@ static tt_status finish(hlo_builder *b, const build *u, const tt_lower_state *s)
   p->cost = hlo_builder_cost(b);
   p->is_pointwise = tt_op_is_pointwise(u->call->op);
   p->has_kernels = s->has_kernels;
+  p->converts = s->converts;
   return TT_OK;
 }
 

@@ -87,6 +87,7 @@ typedef struct tt_program {
   const tt_array_type *output_types;
   const tt_array_type *symbolic_outputs; /* of a program with bounded sizes: with symbols in their dims; else null */
   const struct tt_lanes *lanes;  /* the same as lanes (ops/lanes.h), which is then what is compiled; or null */
+  bool converts;                 /* a result has another dtype than what it is written to */
   bool has_kernels;              /* calls kernels of ours that do more than another form would */
   bool is_pointwise;             /* its results need not come to memory when programs are fused */
   double cost;

@@ -173,20 +173,41 @@ bool is_mistake(const std::exception_ptr& error) {
   }
 }
 
-// A meta kernel has refused the arguments. Many are written in Python and say it in other words, or as an AssertionError;
-// what users know is what the CPU's kernel says. It is asked with zeros, if it can't take long. Null: they are right.
-std::exception_ptr refusal(const c10::OperatorHandle& op, Stack arguments, bool draws, std::exception_ptr of_meta) {
+// What the CPU's kernel raises for such arguments, with zeros in them. Null: nothing, or it would take long to ask.
+std::exception_ptr refusal_of_cpu(const c10::OperatorHandle& op, Stack arguments, bool draws) {
   constexpr int64_t kMost = 1 << 16;
   int64_t count = 0;
   for (const IValue& v : arguments) count += elements(v);
-  if (count > kMost || draws || !op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return is_mistake(of_meta) ? nullptr : of_meta;
+  if (count > kMost || draws || !op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return nullptr;
   try {
     for (IValue& v : arguments) v = moved_to(c10::kCPU, v);
     op.callBoxed(&arguments);
   } catch (...) {
     return std::current_exception();
   }
+  return nullptr;
+}
+
+// A meta kernel has refused the arguments. Many are written in Python and say it in other words, or as an AssertionError;
+// what users know is what the CPU's kernel says. Null: they are right.
+std::exception_ptr refusal(const c10::OperatorHandle& op, Stack arguments, bool draws, std::exception_ptr of_meta) {
+  if (const auto of_cpu = refusal_of_cpu(op, std::move(arguments), draws)) return of_cpu;
   return is_mistake(of_meta) ? nullptr : of_meta;
+}
+
+// Whether the CPU's kernel can't do it at all, or not with zeros: that says nothing of what is done here.
+bool is_of_zeros(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::NotImplementedError&) {
+    return true;
+  } catch (const c10::LinAlgError&) {
+    return true;
+  } catch (const c10::Error& e) {
+    return e.what_without_backtrace() == std::string("ZeroDivisionError");
+  } catch (...) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -223,28 +244,57 @@ tt_status Call::miss(tt_miss_hint* hint) {
   }
 }
 
+// An out= has another dtype than the result: some operators convert, others refuse.
+tt_status Call::converts() {
+  at::AutoDispatchBelowADInplaceOrView below;
+  Stack arguments;
+  push_(source_, arguments);
+  error_ = refusal_of_cpu(b.op_, std::move(arguments), b.row_->flags & TT_OP_RNG);
+  if (error_ && is_of_zeros(error_)) error_ = nullptr;
+  return error_ ? tt_status_make(TT_INVALID_ARGUMENT, "the call was refused") : TT_OK;
+}
+
+// What was raised while a miss hook ran.
+void Call::rethrow(tt_status status) {
+  if (C10_LIKELY(error_ == nullptr)) return;
+  tt_status_free(status);
+  std::rethrow_exception(error_);
+}
+
 // ---- the run -----------------------------------------------------------------------------------------------------
 
 tt_status Call::dispatch(bool with_meta) {
-  tt_miss_hook hook{[](void* self, tt_miss_hint* hint) { return static_cast<Call*>(self)->miss(hint); }, this};
-  tt_status status = tt_dispatch(device(), &call_, with_meta ? &hook : nullptr, results_, capacity_, &count_);
-  if (C10_UNLIKELY(error_ != nullptr)) {
-    tt_status_free(status);
-    std::rethrow_exception(error_);
-  }
+  tt_miss_hook hook{nullptr, this, nullptr};
+  if (with_meta) hook.fn = [](void* self, tt_miss_hint* hint) { return static_cast<Call*>(self)->miss(hint); };
+  if (b.is_out_) hook.converts = [](void* self) { return static_cast<Call*>(self)->converts(); };
+  tt_status status = tt_dispatch(device(), &call_, &hook, results_, capacity_, &count_);
+  rethrow(status);
   return status;
 }
 
 void write_out(const at::Tensor& result, const at::Tensor& out) {
   TORCH_CHECK(at::canCast(result.scalar_type(), out.scalar_type()), "result type ", result.scalar_type(),
               " can't be cast to the desired output type ", out.scalar_type());
-  at::native::resize_output(out, result.sizes());
+  if (at::native::resize_output(out, result.sizes())) out.as_strided_(result.sizes(), result.strides());
   out.copy_(result);
 }
 
 // out= of another shape: the results of the functional call.
 void Call::write_outs() {
-  for (const at::Tensor* out : outs_) write_out(take(), *out);
+  for (const at::Tensor* out : outs_) {
+    const at::Tensor result = take();
+    if (result.scalar_type() != out->scalar_type()) rethrow(converts());
+    write_out(result, *out);
+  }
+}
+
+// A row that fills an out= computes in its dtype, so not what another call has made of the same numbers.
+void Call::fill_resized() {
+  at::native::resize_output(*outs_[0], take().sizes());
+  writes_[0] = view_of(*outs_[0]);
+  call_.write_count = 1;
+  taken_ = 0;
+  check(dispatch(false));
 }
 
 // An out= that is an argument of an elementwise operator keeps its shape.
@@ -285,8 +335,7 @@ void Call::run() {
     tt_status_free(status);
     call_.write_count = 0;
     check(dispatch(false));
-    write_outs();
-    return;
+    return b.fills_out_ ? fill_resized() : write_outs();
   }
   check(status);
 }

@@ -71,7 +71,10 @@ class Call {
   tt_status dispatch(bool with_meta);
   tt_status miss(tt_miss_hint* hint);
   void note_layout(const c10::IValue& v, tt_miss_hint* hint);
+  tt_status converts();
+  void rethrow(tt_status status);
   void write_outs();
+  void fill_resized();
   bool reads_what_it_writes() const;
 
   const Binding& b;

@@ -99,6 +99,7 @@ Binding::Binding(const tt_op* row, const c10::OperatorHandle& op) : row_(row), o
     const auto& a = schema.arguments()[i];
     if (a.is_out()) is_out_ = true;
   }
+  fills_out_ = c10::string_view(row->name).ends_with("out");
   // In-place overloads of functional rows write their results to self; a row that is named by a mutating overload
   // updates its arguments itself.
   const std::string base = schema.operator_name().name.substr(6);

@@ -47,7 +47,7 @@ class Binding final {
   int total_ = 0;     // arguments on the stack
   int indices_ = -1;  // the stack position of `Tensor?[] indices`
   int out_dtype_ = -1;  // the argument that is a dtype, where out= has the one that is not given
-  bool is_out_ = false, has_meta_ = false, cpu_scalars_ = false, pointwise_ = false;
+  bool is_out_ = false, fills_out_ = false, has_meta_ = false, cpu_scalars_ = false, pointwise_ = false;
   mutable uint64_t calls_ = 0;  // statistics: lost updates are harmless
 
   friend class Call;
