@@ -66,6 +66,7 @@ static bool needs_no_hint(const tt_call *call) {
   return known;
 }
 
+/* The host may refuse that a result is converted for what it is written to. */
 static tt_status program_check(tt_program *p, const tt_miss_hook *miss, tt_program **out_program) {
   tt_status refused = p->converts && miss && miss->converts ? miss->converts(miss->context) : TT_OK;
   if (refused) tt_program_free(p);

@@ -281,11 +281,14 @@ void write_out(const at::Tensor& result, const at::Tensor& out) {
 
 // out= of another shape: the results of the functional call.
 void Call::write_outs() {
+  c10::SmallVector<at::Tensor, 4> results;
+  bool converted = false;
   for (const at::Tensor* out : outs_) {
-    const at::Tensor result = take();
-    if (result.scalar_type() != out->scalar_type()) rethrow(converts());
-    write_out(result, *out);
+    results.push_back(take());
+    converted |= results.back().scalar_type() != out->scalar_type();
   }
+  if (converted) rethrow(converts());
+  for (size_t i = 0; i < outs_.size(); i++) write_out(results[i], *outs_[i]);
 }
 
 // A row that fills an out= computes in its dtype, so not what another call has made of the same numbers.
