@@ -82,6 +82,8 @@ WRONG_CALLS = {
     "bool of many": (lambda d: bool(torch.ones(2, device=d)), "ambiguous"),
     "leaf in place": (lambda d: torch.ones(2, device=d, requires_grad=True).add_(1), "leaf Variable"),
     "embedding index dtype": (lambda d: torch.embedding(torch.ones(3, 2, device=d), torch.ones(2, device=d)), "indices"),
+    "pads that cut too much": (lambda d: torch.nn.functional.pad(torch.ones(3, device=d), (-4, 2)), "non-negative"),
+    "mm of bools": (lambda d: torch.mm(torch.ones(2, 2, device=d).bool(), torch.ones(2, 2, device=d).bool()), "not implemented for 'Bool'"),
     "conv channels": (
         lambda d: torch.conv2d(torch.ones(1, 3, 8, 8, device=d), torch.ones(4, 2, 3, 3, device=d)), "channel",
     ),
