@@ -193,7 +193,7 @@ class Maker(Run):
             self.count = before
 
     def out_is_open(self, line):
-        """Whether what an out= gets is open: where an argument is, or of another dtype, but elementwise."""
+        """Whether what an out= gets is open: where an argument is, but elementwise; or of another dtype, which the CPU resizes, then refuses."""
         given, out = line.split("out=")
         if len({self.names[n].dtype for n in used_in(line)}) > 1 and not re.match(r"torch\.(add|mul|sum)\(", line):
             return True
