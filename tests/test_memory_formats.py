@@ -39,6 +39,8 @@ KNOWN = {
     "ldexp": JOINED, "nn_functional_binary_cross_entropy_with_logits": JOINED,
     "tensor_split": "PyTorch wants these indices on the CPU",
     "nn_functional_pixel_shuffle": "with a single channel both formats fit the gradient of its result",
+    "torch__scaled_mm": "strides that CUDA refuses are refused; the CPU takes any",
+    "nn_functional_scaled_dot_product_attention": "the CPU's gradients have heads behind positions, as its kernel wants its arguments",
     "chalf": "there is no complex half type on the device",
 }
 
