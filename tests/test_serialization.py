@@ -66,6 +66,33 @@ def test_a_cpu_checkpoint_loads_into_a_device_model():
     assert_same(there.weight, on_cpu.weight)
 
 
+@pytest.mark.parametrize("mmap", [False, True])
+def test_where_a_file_goes(tmp_path, mmap):
+    path, x = tmp_path / "x.pt", torch.arange(5.0)
+    torch.save({"x": x.to(DEVICE)}, path)
+    places = {
+        "cpu": "cpu", DEVICE: "tpu", torch.device("cpu"): "cpu", torch.device("meta"): "meta", None: "tpu",
+        lambda storage, location: storage: "cpu", lambda storage, location: storage.cpu(): "cpu",
+    }  # fmt: skip
+    for where, device in [*places.items(), ({"tpu:0": "cpu"}, "cpu")]:
+        y = torch.load(path, map_location=where, mmap=mmap, weights_only=True)["x"]
+        assert y.device.type == device and (device == "meta" or torch.equal(y.cpu(), x))
+    torch.save({"x": x}, path)
+    assert torch.load(path, map_location={"cpu": "tpu:0"}, mmap=mmap)["x"].is_tpu
+
+
+def test_safetensors(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    path, m = tmp_path / "m.safetensors", torch.nn.Linear(3, 4).to(DEVICE)
+    safetensors.save_file(m.state_dict(), path)
+    n = torch.nn.Linear(3, 4).to(DEVICE)
+    n.load_state_dict(safetensors.load_file(path))
+    assert_same(n.weight, m.weight)
+    safetensors.load_model(n, path)
+    assert n.weight.is_tpu and torch.equal(n.bias, m.bias)
+    assert torch.equal(safetensors.load(safetensors.save(m.state_dict()))["bias"], m.bias.cpu())
+
+
 def test_pickle():
     x = torch.randn(3, device=DEVICE)
     y = pickle.loads(pickle.dumps(x))
