@@ -9,13 +9,19 @@ static void check_rank(tt_lower *l, int arg, int rank, const char *message) {
   if (tt_tensor_arg_meta(l, arg)->rank != rank) hlo_fail(l->b, TT_INVALID_ARGUMENT, "%s", message);
 }
 
+static bool has_elements(const tt_tensor *t) {
+  for (int i = 0; i < t->rank; i++)
+    if (!t->sizes[i]) return false;
+  return true;
+}
+
 static void check_same_dtype(tt_lower *l, int a, int b) {
   tt_dtype x = (tt_dtype)tt_tensor_arg_meta(l, a)->dtype, y = (tt_dtype)tt_tensor_arg_meta(l, b)->dtype;
   if (x != y)
     hlo_fail(l->b, TT_INVALID_ARGUMENT, "expected m1 and m2 to have the same dtype, but got: %s != %s",
              tt_dtype_name(x), tt_dtype_name(y));
-  bool empty = !hlo_type_numel(tt_tensor_arg(l, a).type) || !hlo_type_numel(tt_tensor_arg(l, b).type); /* nothing is multiplied then */
-  if (tt_dtype_is_bool(x) && !empty) hlo_fail(l->b, TT_NOT_IMPLEMENTED, "\"%s\" not implemented for 'Bool'", l->op->name);
+  bool multiplies = has_elements(tt_tensor_arg_meta(l, a)) && has_elements(tt_tensor_arg_meta(l, b));
+  if (tt_dtype_is_bool(x) && multiplies) hlo_fail(l->b, TT_NOT_IMPLEMENTED, "\"%s\" not implemented for 'Bool'", l->op->name);
 }
 
 static void check_matrices(tt_lower *l, int a, int b) {
